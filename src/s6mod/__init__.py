@@ -1,0 +1,25 @@
+"""Online continual learning with the S6MOD branch.
+
+``Learner`` is a learner on a stream; ``S6MOD`` is the branch alone, for anybody's training loop. Names are loaded on
+first use, so that ``import s6mod`` costs nothing and ``s6mod --help`` needs no torch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from s6mod._version import __version__
+
+if TYPE_CHECKING:
+    from s6mod.branch import S6MOD
+    from s6mod.learner import Learner
+
+__all__ = ["S6MOD", "Learner", "__version__"]
+
+_HOMES = {"Learner": "s6mod.learner", "S6MOD": "s6mod.branch"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 's6mod' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

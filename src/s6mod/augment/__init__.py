@@ -1,0 +1,19 @@
+"""Random views of images: batched on the images' device, every draw from an explicit generator.
+
+An augmentation first draws its parameters and then applies them, so that a view can be repeated and compared. Nothing
+here knows labels, methods or networks, except for the pseudo-labels that the sixteen-fold rotation brings with it.
+"""
+
+from s6mod.augment.base import Augment, to_float
+from s6mod.augment.kornia_like import KorniaAugment, KorniaAugmentConfig, KorniaParams
+from s6mod.augment.rotate import rotate16, rotate16_labels
+
+__all__ = [
+    "Augment",
+    "KorniaAugment",
+    "KorniaAugmentConfig",
+    "KorniaParams",
+    "rotate16",
+    "rotate16_labels",
+    "to_float",
+]

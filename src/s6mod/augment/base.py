@@ -1,0 +1,49 @@
+"""The contract of an augmentation, and the one place where pixels become floats.
+
+An augmentation is two verbs: ``draw`` decides for every image, ``apply`` computes. Both stay on the device and read
+nothing back. Which augmentation a method uses, and when, is the method's business.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from s6mod.errors import InputError
+
+P = TypeVar("P")
+
+
+class Augment(ABC, Generic[P]):
+    """A random transformation of a batch of images whose parameters are of type ``P``."""
+
+    @abstractmethod
+    def draw(self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device) -> P:
+        """Parameters for ``batch`` images of ``size`` (H, W); ``generator`` lives on ``device``."""
+
+    @abstractmethod
+    def apply(self, x: Tensor, params: P) -> Tensor:
+        """``x`` (B, 3, H, W), float32 in [0, 1], transformed as ``params`` say; same shape, new memory."""
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """A fresh random view of ``x`` (B, 3, H, W)."""
+        check_images(x)
+        return self.apply(x, self.draw(x.shape[0], (x.shape[2], x.shape[3]), generator, x.device))
+
+
+def to_float(images: Tensor) -> Tensor:
+    """uint8 pixels -> float32 in [0, 1], any shape; the memory format is kept."""
+    if images.dtype != torch.uint8:
+        raise InputError(f"expected uint8 images, got {images.dtype}; pass the pixels as they are stored")
+    return images.to(torch.float32) / 255
+
+
+def check_images(x: Tensor) -> None:
+    """Refuse what is not a batch of float32 colour images; looks at shape and type only, never at values."""
+    if x.dim() != 4 or x.shape[1] != 3:
+        raise InputError(
+            f"expected images of shape (B, 3, H, W), got {tuple(x.shape)}; repeat a grey channel three times"
+        )
+    if x.dtype != torch.float32:
+        raise InputError(f"expected float32 images in [0, 1], got {x.dtype}; convert them with to_float")

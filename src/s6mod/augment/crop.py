@@ -1,0 +1,76 @@
+"""Random resized crop with rejection: draw boxes, then cut, mirror and resize in one go.
+
+The rejection is part of the distribution: a candidate that does not fit is drawn again, never clamped. The resize is
+bilinear with aligned corners and without antialiasing, and never looks beyond the border of the box.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def draw_boxes(
+    batch: int,
+    size: tuple[int, int],
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    attempts: int,
+    generator: torch.Generator,
+    device: torch.device,
+) -> Tensor:
+    """Crop boxes (batch, 4) int64: top, left, height, width.
+
+    Per image, ``attempts`` candidates with area fraction U(scale) and log-uniform aspect (height / width) in
+    ``ratio``, sides rounded to whole pixels; the first that is strictly smaller than the image in both sides wins.
+    If none is, the box is the widest one of the lowest aspect. The corner is uniform over all whole-pixel places.
+    """
+    H, W = size
+    u = torch.rand((2, batch, attempts), generator=generator, device=device)
+    area = (scale[0] + (scale[1] - scale[0]) * u[0]) * (H * W)
+    aspect = torch.exp(math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * u[1])
+    height = torch.round(torch.sqrt(area * aspect))  # (B, attempts)
+    width = torch.round(torch.sqrt(area / aspect))
+    fits = (height >= 1) & (height < H) & (width >= 1) & (width < W)
+
+    # The box of last resort is one more candidate, which always fits.
+    height = F.pad(height, (0, 1), value=max(1, min(H, round(W * ratio[0]))))
+    width = F.pad(width, (0, 1), value=max(1, min(W, round(H / ratio[0]))))
+    first = F.pad(fits.float(), (0, 1), value=1.0).argmax(1, keepdim=True)  # of equal values, argmax takes the first
+    height, width = height.gather(1, first)[:, 0], width.gather(1, first)[:, 0]  # (B,)
+
+    u = torch.rand((2, batch), generator=generator, device=device)
+    top, left = torch.floor(u[0] * (H + 1 - height)), torch.floor(u[1] * (W + 1 - width))
+    return torch.stack([top, left, height, width], dim=1).long()
+
+
+def crop_resize(x: Tensor, box: Tensor, flip: Tensor) -> Tensor:
+    """The part of each image in its ``box`` (B, 4), stretched to the size of the image, mirrored where ``flip`` (B,)."""
+    B, C, H, W = x.shape
+    top, left, height, width = box.unbind(1)
+
+    # Rows are picked whole, which on a CPU is several times faster than picking their pixels one by one.
+    low, high, weight = _neighbours(top, height, H)  # (B, H)
+    first_rows = torch.arange(0, B * C * H, H, device=x.device).view(B, C, 1)
+    all_rows = x.reshape(-1, W)
+    above, below = (all_rows.index_select(0, (first_rows + row[:, None]).flatten()).view(x.shape) for row in (low, high))
+    x = above.lerp_(below, weight[:, None, :, None])
+
+    # Mirroring is picking the columns in reverse.
+    low, high, weight = (torch.where(flip[:, None], t.flip(1), t) for t in _neighbours(left, width, W))  # (B, W)
+    before, after = (x.gather(3, column[:, None, None].expand(x.shape)) for column in (low, high))
+    return before.lerp_(after, weight[:, None, None])
+
+
+def _neighbours(start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For ``size`` points spread evenly from the first to the last pixel of each interval: the pixel at or before
+    each point, the pixel after it (inside the interval), and the weight of the latter; (B, size) each.
+    """
+    step = (length - 1) / max(size - 1, 1)  # (B,)
+    position = step[:, None] * torch.arange(size, device=start.device)
+    low = position.floor()
+    weight = position - low
+    before = start[:, None] + low.long()
+    after = torch.minimum(before + 1, (start + length - 1)[:, None])
+    return before, after, weight

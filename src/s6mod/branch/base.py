@@ -1,0 +1,88 @@
+"""The contract between a method and a branch: taps in, named loss terms out.
+
+A branch never holds a network and never knows the method it sits on. It sees what the method's cross-entropy saw
+(a tap) and answers with loss terms that are added to the method's own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from s6mod.registry import NamedConfig, Registry
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a sample should be: one label, or two labels mixed (``(1 - mix) * labels + mix * partners``)."""
+
+    labels: Tensor  # (B,) int64
+    partners: Tensor | None = None  # (B,) int64
+    mix: Tensor | None = None  # (B,) float in [0, 1]; 0 means: un-mixed
+
+    def soft(self, num_classes: int) -> Tensor:
+        """The target distribution q, (B, num_classes) float32."""
+        q = F.one_hot(self.labels, num_classes).float()
+        if self.partners is None or self.mix is None:
+            return q
+        return torch.lerp(q, F.one_hot(self.partners, num_classes).float(), self.mix[:, None].float())
+
+
+@dataclass(frozen=True)
+class Tap:
+    """What the cross-entropy of a method saw in this step.
+
+    ``again()`` runs the same samples through the same network under a fresh augmentation and returns the new
+    feature map; a branch that wants its own view calls it, others never do.
+    """
+
+    feature_map: Tensor  # (B, C, H, W), the backbone's last map, gradient attached
+    logits: Tensor  # (B, num_classes) of the base head, gradient attached
+    targets: Targets
+    again: Callable[[], Tensor]
+
+
+class BranchConfig(NamedConfig):
+    """Base of the configurations of branches."""
+
+
+@dataclass(frozen=True)
+class BranchShape:
+    """What a branch must know of the network it is put on."""
+
+    channels: int
+    map_size: tuple[int, int]
+    num_classes: int
+
+
+class Branch(nn.Module):
+    """Base of all branches. Parameters join the base optimiser; buffers travel with the checkpoint."""
+
+    config_class: ClassVar[type[NamedConfig]]
+
+    @classmethod
+    def build(cls, config: NamedConfig, shape: BranchShape) -> Self:
+        """A branch for a network of this shape; initial values come from torch's global generator."""
+        raise NotImplementedError
+
+    def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """Named scalar terms, already weighted, to be added to the method's loss.
+
+        All randomness comes from ``generator``, which belongs to the branch alone: the base method's draws are the
+        same with and without a branch.
+        """
+        raise NotImplementedError
+
+    def scores(self, feature_map: Tensor) -> Tensor | None:
+        """Class scores (B, num_classes) if the branch can predict, else None. Eval mode, no gradient."""
+        return None
+
+    def figures(self) -> dict[str, Tensor]:
+        """Small tensors worth logging (routing and the like), on the device, from the latest step; read rarely."""
+        return {}
+
+
+branches: Registry[Branch] = Registry("branch")

@@ -1,0 +1,247 @@
+"""The S6MOD branch: a selective state space model with class-conditional mixture of discretization.
+
+It turns a backbone's last feature map, the base logits and the targets of the same samples into four loss terms.
+It holds no network, steps no optimiser and draws from no generator but the one it is given.
+"""
+
+import math
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from s6mod.branch import losses
+from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, Targets, branches
+from s6mod.branch.etf import ETF
+from s6mod.branch.mixture import Gate, Patterns
+from s6mod.branch.routing import Aggregate, Distance, Rounding, Routing
+from s6mod.branch.scan import NUM_DIRECTIONS, cross_merge, cross_scan, selective_scan
+from s6mod.errors import InputError
+from s6mod.registry import NamedConfig
+
+
+class S6MODConfig(BranchConfig):
+    """Configuration of the branch ``s6mod``; the paper's symbols stand in the descriptions."""
+
+    name: Literal["s6mod"] = "s6mod"
+    view: Literal["shared", "fresh"] = Field(
+        "shared",
+        description="feature map the branch sees: the one of the base pass, or one more pass on a fresh augmentation",
+    )
+
+    d_inner: int = Field(128, ge=2, description="width d of the branch; at least the number of classes")
+    conv_kernel: Literal[1, 3, 5, 7] = Field(3, description="side of the depthwise convolution that makes X^")
+    state_dim: int = Field(16, ge=1, description="size N of the state of the scan")
+    dt_rank: int = Field(16, ge=1, description="size R of Delta before it is widened to step sizes")
+    dt_min: float = Field(1e-3, gt=0, description="smallest step size at the start (log-uniform)")
+    dt_max: float = Field(1e-1, gt=0, description="largest step size at the start (log-uniform)")
+
+    num_patterns: int = Field(8, ge=1, description="number E of discretization patterns (N in the paper)")
+    noisy_gate: bool = Field(
+        False, description="add Gaussian noise of a learned size to the gate logits while training"
+    )
+    leaky_gate: bool = Field(False, description="let dropped patterns keep exp(0) in the gate's softmax")
+
+    fixed_patterns: int | None = Field(
+        None, ge=1, description="N_k of every class; none: class-conditional routing chooses it"
+    )
+    prototype_space: Literal["xhat", "map"] = Field(
+        "xhat", description="feature the prototypes average: X^ or the normalised feature map, all positions"
+    )
+    prototype_momentum: float = Field(0.8, ge=0, lt=1, description="share of the old prototype in the moving average")
+    lambda0: float = Field(1 / 24, ge=0, description="how fast uncertainty falls with distance")
+    distance: Distance = Field(
+        "absolute",
+        description="distances as they are, or divided by their running mean (then lambda0 near 1)",
+    )
+    aggregate: Aggregate = Field("mean", description="sigma_k: mean or maximum over the other seen classes")
+    rounding: Rounding = Field("ceil", description="how E sigma_k becomes the whole number N_k")
+
+    divergence: Literal["pq", "qp"] = Field("pq", description="L_Diff: KL(P || Q) or KL(Q || P)")
+    weight_dr: float = Field(1.0, ge=0, description="weight of L_DR")
+    alpha: float = Field(1.0, ge=0, description="weight of L_Diff")
+    beta: float = Field(5.0, ge=0, description="weight of L_Cont")
+    weight_z: float = Field(1.0, ge=0, description="weight of L_z")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.dt_min > self.dt_max:
+            raise ValueError(f"expected dt_min at most dt_max, got {self.dt_min} and {self.dt_max}; swap them")
+        if self.fixed_patterns is not None and self.fixed_patterns > self.num_patterns:
+            raise ValueError(
+                f"expected fixed_patterns at most num_patterns, got {self.fixed_patterns} and {self.num_patterns}; "
+                "lower the first or raise the second"
+            )
+        return self
+
+
+@branches.register("s6mod")
+class S6MOD(Branch):
+    """The branch for maps of ``channels`` x ``map_size``; ``options`` are the fields of ``S6MODConfig``.
+
+    Called with a feature map (B, C, H, W), base logits (B, num_classes) and labels (B,) or ``Targets``, it returns the
+    weighted terms ``dr``, ``diff``, ``cont`` and ``z``. In training mode it also updates its prototypes. It may run
+    under autocast: scan, gate, routing and losses stay in float32.
+    """
+
+    config_class: ClassVar[type[NamedConfig]] = S6MODConfig
+    pattern_load: Tensor  # (E,) mean gate weight of each pattern in the latest step
+    mean_patterns: Tensor  # () mean N_k over the samples of the latest step
+
+    def __init__(self, channels: int, num_classes: int, map_size: int | tuple[int, int] = 4, **options: Any) -> None:
+        super().__init__()
+        self.config = config = S6MODConfig.parse(options)
+        self.num_classes = num_classes
+        height, width = (map_size, map_size) if isinstance(map_size, int) else map_size
+        self.map_shape = (channels, height, width)
+        d, kernel = config.d_inner, config.conv_kernel
+
+        self.norm = nn.LayerNorm(channels)
+        self.in_proj = nn.Linear(channels, 2 * d, bias=False)
+        self.conv = nn.Conv2d(d, d, kernel, padding=kernel // 2, groups=d)
+        self.routing = Routing(
+            num_classes,
+            height * width * (d if config.prototype_space == "xhat" else channels),
+            config.num_patterns,
+            lambda0=config.lambda0,
+            momentum=config.prototype_momentum,
+            aggregate=config.aggregate,
+            rounding=config.rounding,
+            distance=config.distance,
+            fixed_patterns=config.fixed_patterns,
+        )
+        self.gate = Gate(d, config.num_patterns, noisy=config.noisy_gate, leaky=config.leaky_gate)
+        self.patterns = Patterns(d, config.dt_rank, config.num_patterns)
+        self.bc_proj = nn.Parameter(_uniform(NUM_DIRECTIONS, 2 * config.state_dim, d, bound=d**-0.5))
+        self.dt_proj = nn.Parameter(_uniform(NUM_DIRECTIONS, d, config.dt_rank, bound=config.dt_rank**-0.5))
+        self.dt_bias = nn.Parameter(_step_size_bias(NUM_DIRECTIONS, d, config.dt_min, config.dt_max))
+        self.A_log = nn.Parameter(torch.arange(1.0, config.state_dim + 1).log().repeat(NUM_DIRECTIONS, d, 1))
+        self.D = nn.Parameter(torch.ones(NUM_DIRECTIONS, d))
+        self.out_norm = nn.LayerNorm(d)
+        self.etf = ETF(d, num_classes)
+
+        # Figures of the latest step have buffers of their own, so that a captured step writes where figures() reads.
+        self.register_buffer("pattern_load", torch.zeros(config.num_patterns), persistent=False)
+        self.register_buffer("mean_patterns", torch.zeros(()), persistent=False)
+
+    @classmethod
+    def build(cls, config: NamedConfig, shape: BranchShape) -> Self:
+        """The branch for a network of this shape."""
+        return cls(shape.channels, shape.num_classes, shape.map_size, **config.plain())
+
+    def forward(
+        self,
+        feature_map: Tensor,
+        logits: Tensor,
+        targets: Tensor | Targets,
+        generator: torch.Generator | None = None,
+    ) -> dict[str, Tensor]:
+        """The four weighted terms; their sum is L_S6MOD. ``generator`` is drawn from by a noisy gate only."""
+        targets = targets if isinstance(targets, Targets) else Targets(targets)
+        self._check_targets(feature_map, logits, targets)
+        q = targets.soft(self.num_classes)
+
+        X_hat, Z, prototype_feature = self._paths(feature_map)
+        if self.training:
+            self.routing.update(prototype_feature, targets)
+        count = self.routing.count_for_targets(q)  # N_k, (B,)
+        gate_logits, weights = self.gate(X_hat, count, self.training, generator)  # (B, E) each
+        mu, delta = self._select(X_hat, Z, weights)
+        cosines = self.etf(mu)  # (B, num_classes)
+        self._note(count, weights)
+
+        config = self.config
+        return {
+            "dr": config.weight_dr * losses.dot_regression(cosines, q),
+            "diff": config.alpha * losses.divergence(logits, cosines, config.divergence),
+            "cont": config.beta * losses.contrastive_discretization(delta, q),
+            "z": config.weight_z * losses.z_loss(gate_logits),
+        }
+
+    def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """The four weighted terms of a tap; with ``view: fresh`` only P comes from the base pass."""
+        feature_map = tap.again() if self.config.view == "fresh" else tap.feature_map
+        return self.forward(feature_map, tap.logits, tap.targets, generator)
+
+    @torch.no_grad()
+    def scores(self, feature_map: Tensor) -> Tensor:
+        """Cosines with the ETF's class vectors, (B, num_classes); samples are routed by their own features."""
+        X_hat, Z, prototype_feature = self._paths(feature_map)
+        count = self.routing.count(self.routing.sample_uncertainty(prototype_feature))
+        _, weights = self.gate(X_hat, count)
+        mu, _ = self._select(X_hat, Z, weights)
+        cosines: Tensor = self.etf(mu)
+        return cosines
+
+    def figures(self) -> dict[str, Tensor]:
+        """Per class ``sigma``, ``patterns`` (N_k) and ``seen``; of the latest step mean N_k and gate weights."""
+        sigma = self.routing.class_uncertainty()
+        return {
+            "sigma": sigma,
+            "patterns": self.routing.count(sigma),
+            "seen": self.routing.seen.clone(),
+            "prototype_distance": self.routing.mean_distance(),
+            "mean_patterns": self.mean_patterns.clone(),
+            "pattern_load": self.pattern_load.clone(),
+        }
+
+    def _paths(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Two paths: X^ (B, d, H, W), Z (B, H, W, d), and the feature that prototypes are made of."""
+        if feature_map.shape[1:] != self.map_shape or len(feature_map) == 0:
+            C, H, W = self.map_shape
+            raise InputError(
+                f"expected a feature map of shape (B, {C}, {H}, {W}), got {tuple(feature_map.shape)}; "
+                "build the branch with the channels and map_size of the backbone's last map"
+            )
+        x = self.norm(feature_map.permute(0, 2, 3, 1))  # (B, H, W, C)
+        X, Z = self.in_proj(x).chunk(2, dim=-1)  # (B, H, W, d) each
+        X_hat = F.silu(self.conv(X.permute(0, 3, 1, 2)))
+        return X_hat, Z, (X_hat if self.config.prototype_space == "xhat" else x).detach()
+
+    def _select(self, X_hat: Tensor, Z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Scan with the mixture of discretization: the unit feature mu (B, d), the aggregated Delta (B, K, R, L)."""
+        _, H, W = self.map_shape
+        u = cross_scan(X_hat)  # (B, K, d, L)
+        B, C = _per_direction(self.bc_proj, u).chunk(2, dim=2)  # (B, K, N, L) each
+        delta = self.patterns(u, weights)  # (B, K, R, L)
+        dt = F.softplus(_per_direction(self.dt_proj, delta) + self.dt_bias[..., None])  # (B, K, d, L)
+        y = selective_scan(u, dt, -self.A_log.exp(), B, C, self.D)  # (B, K, d, L)
+        merged = self.out_norm(cross_merge(y, H, W).permute(0, 2, 3, 1))  # (B, H, W, d)
+        mu = (F.silu(Z) * merged).mean((1, 2))
+        return F.normalize(mu, dim=1, eps=losses.EPSILON), delta
+
+    @torch.no_grad()
+    def _note(self, count: Tensor, weights: Tensor) -> None:
+        self.mean_patterns.copy_(count.float().mean())
+        self.pattern_load.copy_(weights.mean(0))
+
+    def _check_targets(self, feature_map: Tensor, logits: Tensor, targets: Targets) -> None:
+        batch = len(feature_map)
+        if logits.shape != (batch, self.num_classes):
+            raise InputError(
+                f"expected base logits of shape ({batch}, {self.num_classes}), got {tuple(logits.shape)}; "
+                "give those of the samples of the feature map, over all classes"
+            )
+        labels = targets.labels
+        if labels.shape != (batch,) or labels.dtype != torch.int64:
+            raise InputError(
+                f"expected int64 labels of shape ({batch},), got {labels.dtype} of shape {tuple(labels.shape)}; "
+                "give one class number for each sample of the feature map"
+            )
+
+
+def _per_direction(weight: Tensor, x: Tensor) -> Tensor:
+    """A linear map of its own for each direction: (K, out, in), (B, K, in, L) -> (B, K, out, L)."""
+    return torch.einsum("koi,bkil->bkol", weight, x)
+
+
+def _uniform(*shape: int, bound: float) -> Tensor:
+    return torch.empty(*shape).uniform_(-bound, bound)
+
+
+def _step_size_bias(directions: int, d: int, dt_min: float, dt_max: float) -> Tensor:
+    """b_dt (K, d) such that softplus(b_dt) is log-uniform in [dt_min, dt_max]."""
+    dt = torch.empty(directions, d).uniform_(math.log(dt_min), math.log(dt_max)).exp()
+    return dt + torch.log(-torch.expm1(-dt))  # the inverse of softplus

@@ -1,0 +1,187 @@
+"""The command line. Each command imports what it needs when it runs, so that ``--help`` answers at once."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from s6mod._version import __version__
+from s6mod.errors import S6modError
+
+app = typer.Typer(
+    help="Online continual learning with the S6MOD branch.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+WHAT = "What to run"
+HOW = "How to run it"
+MORE = "Everything else"
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
+    try:
+        app()
+    except S6modError as error:
+        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", soft_wrap=True, highlight=False)
+        sys.exit(getattr(error, "exit_code", 2))
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"s6mod {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def train(
+    method: Annotated[str | None, typer.Option(help="Method.  [default: er]", rich_help_panel=WHAT)] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option(help="Branch: s6mod, confidence, smoothing or none.  [default: none]", rich_help_panel=WHAT),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Data set: digits, cifar10, cifar100.  [default: digits]", rich_help_panel=WHAT),
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(help="Images kept for replay.  [default: by data set]", rich_help_panel=WHAT)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed.  [default: 0]", rich_help_panel=WHAT)] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: runs/NAME]", rich_help_panel=HOW)] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=HOW)] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)] = None,
+    data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.", rich_help_panel=HOW)] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file with any configuration fields.", rich_help_panel=MORE)
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key=value for any field, e.g. method.optimizer.lr=0.001; repeatable.",
+            rich_help_panel=MORE,
+        ),
+    ] = None,
+    show_config: Annotated[
+        bool,
+        typer.Option("--show-config", help="Print the whole configuration and stop.", rich_help_panel=MORE),
+    ] = False,
+) -> None:
+    """Train one learner on one stream."""
+    flags = {"method": method, "branch": branch, "data": data, "memory": memory, "seed": seed}
+    if resume is not None:
+        given = [f"--{name}" for name, value in flags.items() if value is not None]
+        given += ["--set"] * bool(assignments) + ["--config"] * (config is not None) + ["--out"] * (out is not None)
+        if given:
+            raise typer.BadParameter(f"--resume takes the run's own configuration; leave out {', '.join(given)}")
+
+    from s6mod.display import RunDisplay, result_table
+    from s6mod.engine.run import Run
+
+    console = Console()
+    with RunDisplay(console, quiet or show_config) as display:
+        if resume is not None:
+            from s6mod.engine.run import read_run_config
+
+            run = Run.resume(resume, watch=display.watch(read_run_config(resume)))
+            result = run.finish()
+        else:
+            run_config = _compose(flags, device, data_root, config, assignments or [])
+            if show_config:
+                import yaml
+
+                typer.echo(yaml.safe_dump(run_config.plain(), sort_keys=False), nl=False)
+                return
+            folder = out if out is not None else Path("runs") / run_config.folder_name
+            run = Run(run_config, folder, watch=display.watch(run_config))
+            result = run.start()
+    console.print(result_table([result]))
+    console.print(f"{run.folder}", soft_wrap=True, highlight=False)
+
+
+def _compose(
+    flags: dict[str, Any],
+    device: str | None,
+    data_root: str | None,
+    file: Path | None,
+    assignments: list[str],
+) -> Any:
+    """Defaults, then the preset of what was chosen, then the file, then the flags, then --set: later ones win."""
+    from s6mod.config import assign, merge, read_yaml
+    from s6mod.engine.run import RunConfig
+    from s6mod.experiments.presets import preset
+
+    stored = read_yaml(file) if file is not None else {}
+    overrides: dict[str, Any] = {}
+    for assignment in assignments:
+        overrides = assign(overrides, assignment)
+    given = merge(stored, overrides)
+
+    def choose(part: str, default: str | None) -> Any:
+        named = given.get(part)
+        named = named.get("name") if isinstance(named, dict) else named
+        return flags[part] if flags[part] is not None else named if named is not None else default
+
+    branch = choose("branch", None)
+    branch = None if branch == "none" else branch
+    size = flags["memory"] if flags["memory"] is not None else given.get("memory_size")
+    values = preset(choose("method", "er"), branch, choose("data", "digits"), size)
+    for part in ("method", "branch", "data"):  # a bare name in the file is already in the preset
+        if not isinstance(given.get(part), dict):
+            given.pop(part, None)
+    values = merge(values, given)
+    if branch is None:
+        values.pop("branch", None)
+    if flags["seed"] is not None:
+        values["seed"] = flags["seed"]
+    if device is not None:
+        values = merge(values, {"engine": {"device": device}})
+    if data_root is not None:
+        values = merge(values, {"data": {"root": data_root}})
+    return RunConfig.parse(values)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for runs, table and picture; replaced if it is there.")] = Path(
+        "demo"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
+) -> None:
+    """ER, ER + S6MOD and ER + confidence penalty on digits, side by side: two minutes on a laptop."""
+    from s6mod.experiments.demo import run_demo
+
+    run_demo(out, seeds, Console())
+
+
+@app.command()
+def bench(
+    width: Annotated[int, typer.Option(min=1, help="Width of the network (64 as in the paper).")] = 64,
+    steps: Annotated[int, typer.Option(min=1, help="Timed steps of each learner.")] = 10,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Milliseconds and peak memory of a step, with and without the branch, and their ratio."""
+    from s6mod.engine.bench import run_bench
+
+    run_bench(width, steps, device, precision, json_output, Console())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The strict, frozen base of every configuration, and how configurations are read, merged and hashed.
+
+A configuration is a tree of pydantic models. Every number of the specification that could be varied is a field
+with its meaning in the description; an unknown key is an error that names the nearest known one.
+"""
+
+import difflib
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from s6mod.errors import ConfigError
+
+
+class Config(BaseModel):
+    """Base of all configurations: unknown keys are refused, values are not coerced, instances are immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
+        try:
+            # JSON mode: lists may stand for tuples, yet "1" is still not the number 1.
+            return cls.model_validate_json(json.dumps(dict(values)))
+        except ValidationError as error:
+            raise ConfigError(_one_sentence(cls, error)) from None
+        except TypeError as error:
+            raise ConfigError(
+                f"expected plain values in the configuration, got one that JSON cannot hold: {error}"
+            ) from None
+
+    def plain(self) -> dict[str, Any]:
+        """The whole tree as plain JSON values, defaults included."""
+        return self.model_dump(mode="json", serialize_as_any=True)
+
+
+def digest(values: Any) -> str:
+    """Twelve hexadecimal digits that name a tree of plain values, whatever the order of its keys."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the entries of ``over`` laid on top, branch by branch."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        # A part that names another implementation (branch: {name: ...}) replaces the old part whole.
+        renamed = (
+            isinstance(value, Mapping)
+            and isinstance(old, Mapping)
+            and value.get("name", old.get("name")) != old.get("name")
+        )
+        both = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
+        merged[key] = merge(typing.cast(Mapping[str, Any], old), value) if both else value
+    return merged
+
+
+def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
+    """``values`` with one ``dotted.key=value`` applied; the value is read as YAML (numbers, lists, true, null)."""
+    key, equals, text = assignment.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"expected key=value, got {assignment!r}; write for instance method.optimizer.lr=0.001")
+    try:
+        value: Any = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(
+            f"expected a YAML value after {key}=, got {text!r}; quote text that has special characters"
+        ) from None
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return merge(values, value)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds."""
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"expected keys and values in {path}, got {type(values).__name__}; start it with, say, 'method: {{name: er}}'"
+        )
+    return values
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """A hint that names the known word nearest to a mistyped one, or all of them if none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def _one_sentence(cls: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    where = ".".join(path) or "the configuration"
+    if first["type"] == "extra_forbidden":
+        known = {name.rsplit(".", 1)[-1]: name for name in field_names(cls)}
+        siblings = [name for name in known.values() if name.rpartition(".")[0] == ".".join(path[:-1])]
+        return f"expected a known configuration key, got {where!r}; {nearest(where, siblings or known.values())}"
+    if first["type"] == "value_error":  # raised by a validator of ours, already a sentence
+        return f"{where}: {first['ctx']['error']}"
+    if first["type"] == "missing":
+        return f"expected a value for {where!r}, got none; set it"
+    return f"expected for {where!r}: {first['msg'].lower()}, got {first['input']!r}; change the value"
+
+
+def field_names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All dotted keys below a configuration class, for messages and help."""
+    for name, field in cls.model_fields.items():
+        yield prefix + name
+        for part in _models_in(field.annotation):
+            yield from field_names(part, f"{prefix}{name}.")
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif isinstance(annotation, types.UnionType) or typing.get_origin(annotation) in (
+        typing.Union,
+        typing.Annotated,
+    ):
+        for part in typing.get_args(annotation):
+            yield from _models_in(part)

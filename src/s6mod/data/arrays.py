@@ -1,0 +1,107 @@
+"""Images and labels as users hold them, turned into the one form the package computes with.
+
+This is the door: whatever passes is uint8 (N, 3, H, W) and int64 (N,), whatever does not is refused with one
+sentence. What the arrays mean together (a data set) is not decided here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from s6mod.errors import InputError
+
+Images: TypeAlias = Tensor | npt.NDArray[Any]
+Labels: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int]
+
+CHANNELS = (1, 3)  # grey, RGB
+
+
+def as_uint8_images(x: Images) -> Tensor:
+    """Images (N, C, H, W), C = 1 or 3, as uint8 (N, 3, H, W) on the device where they are.
+
+    uint8 passes as it is (RGB is not copied); floats in [0, 1] are rounded to 255ths, which reads their range back to
+    the host once; grey is repeated three times, since the colour augmentations and the backbones want RGB.
+    """
+    images = _as_tensor(x, "images")
+    _check_image_shape(images)
+    if images.is_floating_point():
+        low, high = (bound.item() for bound in torch.aminmax(images.detach()))
+        if low != low:  # a NaN anywhere makes both bounds NaN
+            raise InputError("expected finite image values, got NaN; mend or drop the images that hold it")
+        if low < 0 or high > 1:
+            raise InputError(
+                f"expected float images in [0, 1], got values in [{low:.4g}, {high:.4g}]; "
+                "divide 0..255 values by 255, undo a normalisation, or pass uint8"
+            )
+        # In float32, because a product in half precision would be rounded once more before it becomes an integer.
+        images = images.detach().float().mul(255).round_().to(torch.uint8)
+    elif images.dtype != torch.uint8:
+        raise InputError(
+            f"expected uint8 images or floats in [0, 1], got {_dtype(images)}; convert 0..255 values to uint8"
+        )
+    return images if images.shape[1] == 3 else images.repeat(1, 3, 1, 1)
+
+
+def as_labels(y: Labels, num_classes: int | None = None, length: int | None = None) -> Tensor:
+    """Class ids as an int64 (N,) tensor on the host.
+
+    ``num_classes`` bounds the ids (None: any id from 0 on), ``length`` is the number of images they belong to.
+    """
+    labels = _as_tensor(y, "labels")
+    if labels.ndim != 1:
+        raise InputError(f"expected labels of shape (N,), got {tuple(labels.shape)}; pass one class id for each image")
+    if length is not None and len(labels) != length:
+        raise InputError(
+            f"expected {length} labels, one for each image, got {len(labels)}; pass as many labels as images"
+        )
+    if len(labels) == 0:
+        raise InputError("expected at least one label, got none; pass a non-empty batch")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(f"expected integer labels, got {_dtype(labels)}; pass class ids as int64")
+    labels = labels.to("cpu", torch.int64)
+    wrong = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
+    if wrong.any():
+        position = int(wrong.int().argmax())
+        known = "from 0 on" if num_classes is None else f"in 0..{num_classes - 1}"
+        raise InputError(
+            f"expected labels {known}, got {int(labels[position])} at position {position}; renumber the classes"
+        )
+    return labels
+
+
+def _as_tensor(x: Any, what: str) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    try:
+        array = np.asarray(x)
+        # torch takes neither foreign byte order nor negative strides, and warns about read-only memory.
+        array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
+        return torch.from_numpy(array)
+    except (TypeError, ValueError):
+        kind = f"an array of {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise InputError(f"expected {what} as a NumPy or torch array of numbers, got {kind}; convert it") from None
+
+
+def _check_image_shape(images: Tensor) -> None:
+    shape = tuple(images.shape)
+    if len(shape) == 4 and shape[1] in CHANNELS and shape[0] > 0 and min(shape[2:]) > 0:
+        return
+    if len(shape) == 4 and shape[0] == 0:
+        hint = "pass a non-empty batch"
+    elif len(shape) == 4 and shape[3] in CHANNELS:
+        hint = "this looks like (N, H, W, C): move the channels with x.transpose(0, 3, 1, 2) (torch: x.permute)"
+    elif len(shape) == 3 and shape[0] in CHANNELS:
+        hint = "add the batch axis with x[None]"
+    elif len(shape) == 3:
+        hint = "add the channel axis with x[:, None]"
+    else:
+        hint = "pass grey or RGB images with the channels in front of height and width"
+    raise InputError(f"expected images of shape (N, C, H, W) with C = 1 or 3, got {shape}; {hint}")
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,119 @@
+"""Saving and reading state: one safetensors file for tensors, one JSON file for everything else, never pickle.
+
+The JSON file names the tensor file and its checksum and is replaced last, in one rename: whenever the program is
+killed, the folder holds either the old state or the new one, whole. A changed byte in either file is noticed.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from s6mod.errors import CheckpointError
+
+FORMAT = 1
+STATE = "state.json"
+Tree = dict[str, Any]
+
+
+def write_state(folder: Path, tree: Tree, header: dict[str, Any]) -> None:
+    """Save a tree of nested dicts whose leaves are tensors or plain values; ``header`` says what it belongs to."""
+    tensors: dict[str, Tensor] = {}
+    plain = _split(tree, "", tensors)
+    payload = save(tensors)
+    checksum = hashlib.sha256(payload).hexdigest()
+    name = f"state-{checksum[:16]}.safetensors"
+    content = {"format": FORMAT, "header": header, "tensors": name, "sha256": checksum, "tree": plain}
+    text = json.dumps({"digest": _digest(content), **content}, indent=1)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_aside(folder / name, payload)
+        write_aside(folder / STATE, text.encode())
+    except OSError as error:
+        kept = (folder / STATE).exists()
+        if not kept or json.loads((folder / STATE).read_text())["tensors"] != name:
+            (folder / name).unlink(missing_ok=True)
+        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        rest = "the state saved before is still whole" if kept else "nothing was saved"
+        raise CheckpointError(
+            f"expected to save {len(payload):,} bytes in {folder}, but {why}; {rest}; free some space and try again"
+        ) from None
+    for stale in folder.glob("state-*.safetensors"):
+        if stale.name != name:
+            stale.unlink(missing_ok=True)
+
+
+def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
+    """The tree and header that ``write_state`` saved."""
+    try:
+        content = json.loads((folder / STATE).read_text())
+        declared = content.pop("digest")
+        intact = declared == _digest(content)
+    except FileNotFoundError:
+        raise CheckpointError(f"expected a saved state in {folder}, got no {STATE}; check the path") from None
+    except (OSError, ValueError, KeyError, AttributeError):
+        intact = False
+    if not intact:
+        raise CheckpointError(f"expected the state as it was saved, got a damaged {folder / STATE}; use another copy")
+    if content["format"] != FORMAT:
+        raise CheckpointError(
+            f"expected a state of format {FORMAT}, got format {content['format']} in {folder}; use the s6mod version that wrote it"
+        )
+    file = folder / content["tensors"]
+    try:
+        payload = file.read_bytes()
+        if hashlib.sha256(payload).hexdigest() != content["sha256"]:
+            raise ValueError
+        tensors = load(payload)
+    except (OSError, ValueError, SafetensorError):
+        raise CheckpointError(
+            f"expected the tensors as they were saved, got a damaged or missing {file}; use another copy"
+        ) from None
+    return _join(content["tree"], tensors), content["header"]
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: aside, flushed to disk, then renamed."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _split(tree: Tree, prefix: str, tensors: dict[str, Tensor]) -> Tree:
+    plain: Tree = {}
+    for key, value in tree.items():
+        if isinstance(value, Tensor):
+            # A copy: safetensors refuses tensors that share storage or are not contiguous (channels-last).
+            tensors[prefix + key] = value.detach().cpu().contiguous().clone()
+            plain[key] = {"$tensor": prefix + key}
+        elif isinstance(value, dict):
+            plain[key] = _split(value, f"{prefix}{key}/", tensors)
+        else:
+            plain[key] = value
+    return plain
+
+
+def _join(plain: Tree, tensors: dict[str, Tensor]) -> Tree:
+    tree: Tree = {}
+    for key, value in plain.items():
+        if isinstance(value, dict):
+            tree[key] = tensors[value["$tensor"]] if "$tensor" in value else _join(value, tensors)
+        else:
+            tree[key] = value
+    return tree
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,48 @@
+"""What a run ran on: versions, threads, device. Recorded with every run, compared when one is resumed."""
+
+import functools
+import hashlib
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from s6mod._version import __version__
+
+# Facts that can change the last bits of a result on a CPU.
+BITWISE = ("torch", "threads", "cpu_capability", "device")
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Facts about this process and machine, as plain values."""
+    facts: dict[str, Any] = {
+        "s6mod": __version__,
+        "source": source_digest(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu_cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+    }
+    if device.type == "cuda":
+        facts |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return facts
+
+
+def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """One phrase for each fact that could make a resumed run differ in its last bits."""
+    return [f"{key} was {then.get(key)}, is {now.get(key)}" for key in BITWISE if then.get(key) != now.get(key)]
+
+
+@functools.cache
+def source_digest() -> str:
+    """Twelve hexadecimal digits that name the package's source as it is installed: the code version of a record."""
+    root = Path(__file__).parents[1]
+    content = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        content.update(str(file.relative_to(root)).encode())
+        content.update(file.read_bytes())
+    return content.hexdigest()[:12]

@@ -1,0 +1,65 @@
+"""How a learner computes: device, precision, memory layout, determinism. None of it changes what is computed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from s6mod.config import Config
+from s6mod.errors import ConfigError
+
+
+class EngineConfig(Config):
+    """How to compute; ``auto`` chooses by device."""
+
+    device: str = Field("auto", description="auto (a GPU if there is one), cpu, cuda or cuda:N")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of convolutions and matrix products; auto: bfloat16 on CUDA, float32 on a CPU"
+    )
+    deterministic: bool = Field(False, description="on CUDA: only algorithms that give the same bits every time")
+    eval_batch: int = Field(500, ge=1, description="images in one forward pass when predicting")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An EngineConfig resolved for this machine."""
+
+    device: torch.device
+    bfloat16: bool
+    eval_batch: int
+
+    @classmethod
+    def resolve(cls, config: EngineConfig) -> "Engine":
+        """Choose what is left to ``auto``; refuse a device that is not there."""
+        name = config.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+        except RuntimeError:
+            raise ConfigError(
+                f"expected a device such as auto, cpu or cuda:0, got {name!r}; set engine.device"
+            ) from None
+        if device.type not in ("cpu", "cuda"):
+            raise ConfigError(f"expected a cpu or cuda device, got {name!r}; set engine.device")
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError(
+                f"expected a CUDA device for engine.device={name}, got a machine without one; use engine.device=cpu"
+            )
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        if config.deterministic and device.type == "cuda":
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
+        bfloat16 = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
+        return cls(device, bfloat16, config.eval_batch)
+
+    def autocast(self) -> torch.autocast:
+        """The context in which forward passes run."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """Channels-last where the tensor cores want it."""
+        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format

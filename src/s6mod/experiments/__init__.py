@@ -1,0 +1,1 @@
+"""Experiments: presets of the published settings, and the runs of them."""

@@ -1,0 +1,334 @@
+"""The public object: a learner on a stream. Three verbs carry it: ``learn``, ``predict``, ``save``.
+
+A learner joins a method, an optional branch, a replay memory and an optimiser. It decides on the host what each step
+needs and hands it to the engine; it knows nothing of data sets, run folders or the command line.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, SerializeAsAny
+from torch import Tensor
+
+from s6mod.branch import Branch, branches
+from s6mod.branch.base import BranchConfig, BranchShape
+from s6mod.config import Config
+from s6mod.data.arrays import as_labels, as_uint8_images
+from s6mod.engine.checkpoint import Tree, read_state, write_state
+from s6mod.engine.evaluate import Predictor
+from s6mod.engine.random import generator, seeded
+from s6mod.engine.settings import Engine, EngineConfig
+from s6mod.engine.step import Ledger, make_optimizer, train_step
+from s6mod.errors import CheckpointError, ConfigError, InputError
+from s6mod.memory import ReplayMemory
+from s6mod.methods import Batch, Method, MethodConfig, Peer, Task, methods
+
+Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
+Labels = Tensor | NDArray[np.integer[Any]] | list[int]
+
+
+class LearnerConfig(Config):
+    """Everything that makes a learner what it is."""
+
+    method: Annotated[SerializeAsAny[MethodConfig], BeforeValidator(methods.configure)] = Field(
+        default_factory=lambda: methods.configure("er"), description="the method and its options"
+    )
+    branch: Annotated[
+        SerializeAsAny[BranchConfig] | None,
+        BeforeValidator(lambda v: None if v is None else branches.configure(v)),
+    ] = Field(None, description="the branch and its options, or none")
+    num_classes: int = Field(ge=2, description="capacity: labels are 0 ... num_classes - 1, seen or not")
+    memory_size: int = Field(1000, ge=1, description="images kept for replay")
+    seed: int = Field(0, ge=0, description="all randomness derives from it")
+    boundaries: Literal["given", "on_new_class", "none"] = Field(
+        "given", description="task boundaries: told by end_task(), assumed when new classes arrive, or never"
+    )
+    boundary_patience: int = Field(
+        20,
+        ge=1,
+        description="on_new_class: batches without a new class that must lie before an assumed boundary",
+    )
+    engine: EngineConfig = EngineConfig()
+
+
+class Learner:
+    """Learns from a stream seen once, in small batches, with classes arriving over time.
+
+    >>> learner = Learner(method="er", branch="s6mod", num_classes=10, memory_size=500)
+    >>> learner.learn(x, y)          # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,)
+    >>> learner.predict(x)           # labels (B,)
+    """
+
+    def __init__(
+        self,
+        method: str | dict[str, Any] | MethodConfig = "er",
+        branch: str | dict[str, Any] | BranchConfig | None = None,
+        *,
+        num_classes: int,
+        memory_size: int = 1000,
+        seed: int = 0,
+        boundaries: str = "given",
+        boundary_patience: int = 20,
+        engine: dict[str, Any] | EngineConfig | None = None,
+    ) -> None:
+        values = {
+            "method": _plain(methods.configure(method)),
+            "branch": None if branch is None else _plain(branches.configure(branch)),
+            "num_classes": num_classes,
+            "memory_size": memory_size,
+            "seed": seed,
+            "boundaries": boundaries,
+            "boundary_patience": boundary_patience,
+            "engine": _plain(engine or {}),
+        }
+        self._setup(LearnerConfig.parse(values))
+
+    @classmethod
+    def from_config(cls, config: LearnerConfig) -> "Learner":
+        """A fresh learner from a whole configuration."""
+        learner = cls.__new__(cls)
+        learner._setup(config)
+        return learner
+
+    def _setup(self, config: LearnerConfig) -> None:
+        kind = methods[config.method.name]
+        if kind.needs_boundaries and config.boundaries == "none":
+            raise ConfigError(
+                f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
+                "use 'given' and call end_task(), or 'on_new_class'"
+            )
+        self.config = config
+        self.engine = Engine.resolve(config.engine)
+        self.task = Task()
+        self.steps = 0  # batches learned
+        self.image_shape: tuple[int, int, int] | None = None
+        self._quiet = 0  # batches since the last new class
+        self._predictor: Predictor | None = None
+
+    def _build(self, image_shape: tuple[int, int, int]) -> None:
+        """Make all that depends on the image shape. Each part draws its initial values from a seed of its own."""
+        config, device = self.config, self.engine.device
+        self.image_shape = image_shape
+        kind = methods[config.method.name]
+        self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
+        self.peers = [self._make_peer(number) for number in range(self.method.num_peers)]
+        self.optimizer = make_optimizer(config.method.optimizer, self.peers)
+        self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device)
+        self.host_generator = generator(config.seed, "host")
+        self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
+        self.ledger = Ledger()
+
+    def _make_peer(self, number: int) -> Peer:
+        config, engine = self.config, self.engine
+        with seeded(config.seed, f"network {number}"):
+            network = self.method.make_network()
+        branch: Branch | None = None
+        if config.branch is not None:
+            shape = BranchShape(network.map_channels, network.map_size, config.num_classes)
+            with seeded(config.seed, f"branch {number}"):
+                branch = branches[config.branch.name].build(config.branch, shape)
+        return Peer(network, branch).to(device=engine.device, memory_format=engine.memory_format).train()
+
+    # --- learning ---------------------------------------------------------------------------------------------
+
+    def learn(self, x: Images, y: Labels) -> None:
+        """Learn one batch of the stream, then store what the reservoir keeps of it."""
+        images = as_uint8_images(x)
+        labels = as_labels(y, self.config.num_classes)
+        if len(images) != len(labels):
+            raise InputError(
+                f"expected one label per image, got {len(images)} images and {len(labels)} labels; match them"
+            )
+        if self.image_shape is None:
+            self._build(_shape(images))
+        self._check_shape(images)
+        device = self.engine.device
+        self._note_classes(labels)
+
+        plan = self.method.plan(labels, self.memory, self.task, self.host_generator)
+        slots = self.memory.place(labels, self.task.index, self.host_generator).to(device, non_blocking=True)
+        stream = Batch(images.to(device, non_blocking=True), labels.to(device, non_blocking=True))
+        if plan is None:
+            self.memory.store(slots, stream.images, stream.labels)
+        else:
+            rows = {name: value.to(device, non_blocking=True) for name, value in plan.rows.items()}
+            train_step(
+                self.method,
+                self.peers,
+                self.optimizer,
+                self.memory,
+                self.generators,
+                self.engine,
+                self.ledger,
+                stream,
+                type(plan)(rows, plan.path),
+                slots,
+            )
+            self.ledger.steps += 1
+        self.steps += 1
+        self.task.step += 1
+        self._predictor = None
+
+    def end_task(self) -> None:
+        """Tell the learner that a task ended. Only with ``boundaries='given'`` does it mean anything."""
+        if self.config.boundaries == "given":
+            self._pass_boundary()
+
+    def _pass_boundary(self) -> None:
+        if self.image_shape is None or self.task.step == 0:
+            raise InputError("expected learn() before end_task(), got a task without a batch; learn first")
+        self.method.end_task(self.peers)
+        self.task = Task(self.task.index + 1, 0, self.task.seen, [])
+
+    def _note_classes(self, labels: Tensor) -> None:
+        arrived = [label for label in dict.fromkeys(labels.tolist()) if label not in self.task.seen]
+        if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
+            self._pass_boundary()
+        self._quiet = 0 if arrived else self._quiet + 1
+        self.task.seen = self.task.seen + arrived
+        present = set(labels.tolist()) - set(self.task.current)
+        self.task.current = self.task.current + [c for c in self.task.seen if c in present]
+
+    def losses(self) -> dict[str, float]:
+        """Mean of each loss term since this was last called (waits for the device)."""
+        return self.ledger.read() if self.image_shape is not None else {}
+
+    def figures(self) -> dict[str, Tensor]:
+        """What the branches say about themselves in their latest step, on the host."""
+        found: dict[str, Tensor] = {}
+        for number, peer in enumerate(self.peers, start=1):
+            if peer.branch is not None:
+                prefix = f"net{number}/" if len(self.peers) > 1 else ""
+                found |= {prefix + name: value.detach().cpu() for name, value in peer.branch.figures().items()}
+        return found
+
+    # --- predicting -------------------------------------------------------------------------------------------
+
+    def predict(self, x: Images) -> Tensor | NDArray[np.int64]:
+        """Labels (B,) of the method's primary score table; NumPy in, NumPy out."""
+        labels = self.scores(x)[self.primary].argmax(1).cpu()
+        return cast(NDArray[np.int64], labels.numpy()) if isinstance(x, np.ndarray) else labels
+
+    @property
+    def primary(self) -> str:
+        """The name of the score table that predicts."""
+        return methods[self.config.method.name].primary
+
+    def scores(self, x: Images) -> dict[str, Tensor]:
+        """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
+        if self.image_shape is None:
+            raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
+        images = as_uint8_images(x)
+        self._check_shape(images)
+        if self._predictor is None:
+            self._predictor = Predictor(self.method, self.peers, self.memory, self.engine)
+        return self._predictor(images.to(self.engine.device))
+
+    def _check_shape(self, images: Tensor) -> None:
+        if _shape(images) != self.image_shape:
+            raise InputError(
+                f"expected images of shape {self.image_shape} as in the first batch, got {_shape(images)}; resize them"
+            )
+
+    # --- state ------------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held between steps: networks, branches, teachers, optimiser, memory."""
+        tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
+        tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+        return self.memory.nbytes + sum(t.numel() * t.element_size() for t in tensors)
+
+    def state_dict(self) -> Tree:
+        """Everything that changes, as a tree of tensors and plain values."""
+        host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet}
+        if self.image_shape is None:
+            return {"host": host}
+        return {
+            "host": host,
+            "method": self.method.state_dict(),
+            "peers": {str(n): _peer_state(peer) for n, peer in enumerate(self.peers)},
+            "optimizer": {
+                str(n): self.optimizer.state[p]
+                for n, p in enumerate(_parameters(self.optimizer))
+                if p in self.optimizer.state
+            },
+            "memory": self.memory.state_dict(),
+            "generators": {name: g.get_state() for name, g in {"host": self.host_generator, **self.generators}.items()},
+            "ledger": self.ledger.state_dict(),
+        }
+
+    def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None) -> None:
+        """Take over a state of a learner with the same configuration."""
+        self.task = Task(**state["host"]["task"])
+        self.steps, self._quiet = state["host"]["steps"], state["host"]["quiet"]
+        self._predictor = None
+        if image_shape is None:
+            return
+        self._build(image_shape)
+        self.method.load_state_dict(state["method"])
+        for number, peer in enumerate(self.peers):
+            _load_peer(peer, state["peers"][str(number)])
+        for number, parameter in enumerate(_parameters(self.optimizer)):
+            saved = state["optimizer"].get(str(number), {})
+            # Moments take the parameter's memory layout; the step counter stays a scalar.
+            self.optimizer.state[parameter] = {
+                name: torch.empty_like(parameter).copy_(value) if value.dim() else value.to(parameter.device)
+                for name, value in saved.items()
+            }
+        self.memory.load_state_dict(state["memory"])
+        for name, g in {"host": self.host_generator, **self.generators}.items():
+            g.set_state(state["generators"][name])
+        self.ledger.load_state_dict(state["ledger"], self.engine.device)
+
+    def save(self, folder: str | Path) -> None:
+        """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
+        header = {"kind": "learner", "config": self.config.plain(), "image_shape": self.image_shape}
+        write_state(Path(folder), self.state_dict(), header)
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str | None = None) -> "Learner":
+        """A saved learner; ``device`` moves it elsewhere than where it was saved."""
+        state, header = read_state(Path(folder))
+        if header.get("kind") != "learner":
+            raise CheckpointError(
+                f"expected a saved learner in {folder}, got a saved {header.get('kind')}; check the path"
+            )
+        config = LearnerConfig.parse(header["config"])
+        if device is not None:
+            config = config.model_copy(update={"engine": config.engine.model_copy(update={"device": device})})
+        learner = cls.from_config(config)
+        shape = header["image_shape"]
+        learner.load_state_dict(state, None if shape is None else tuple(shape))
+        return learner
+
+
+def _plain(values: Any) -> Any:
+    return values.plain() if isinstance(values, Config) else values
+
+
+def _shape(images: Tensor) -> tuple[int, int, int]:
+    channels, height, width = images.shape[1:]
+    return channels, height, width
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _peer_state(peer: Peer) -> Tree:
+    parts = {"network": peer.network, "branch": peer.branch, "teacher": peer.teacher}
+    return {name: part.state_dict() for name, part in parts.items() if part is not None}
+
+
+def _load_peer(peer: Peer, state: Tree) -> None:
+    peer.network.load_state_dict(state["network"])
+    if peer.branch is not None:
+        peer.branch.load_state_dict(state["branch"])
+    if "teacher" in state:
+        peer.remember()
+        assert peer.teacher is not None
+        peer.teacher.load_state_dict(state["teacher"])

@@ -1,0 +1,110 @@
+"""Replay memory: pixels on the device, bookkeeping and draws on the host.
+
+The host knows label, task and number of every stored sample, so it can decide what to replay and what to overwrite
+without asking the device. The device is only told rows: ``gather`` reads them, ``store`` writes them. The last row of
+the device arrays is scratch: a sample that is not kept is written there, so that every write has the same shape.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Reservoir = Literal["sequential", "batched"]
+
+
+class ReplayMemory:
+    """A reservoir of at most ``size`` images of one shape."""
+
+    def __init__(
+        self, size: int, image_shape: tuple[int, int, int], reservoir: Reservoir, device: torch.device
+    ) -> None:
+        self.size = size
+        self.reservoir = reservoir
+        self.device = device
+        self.images = torch.zeros(size + 1, *image_shape, dtype=torch.uint8, device=device)
+        self.device_labels = torch.zeros(size + 1, dtype=torch.int64, device=device)
+        self.labels = torch.full((size,), -1, dtype=torch.int64)  # host mirror; -1: empty
+        self.tasks = torch.full((size,), -1, dtype=torch.int64)
+        self.filled = 0
+        self.seen = 0  # samples offered so far
+
+    def __len__(self) -> int:
+        return self.filled
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, host and device together."""
+        tensors = (self.images, self.device_labels, self.labels, self.tasks)
+        return sum(t.numel() * t.element_size() for t in tensors)
+
+    # --- decisions, on the host -------------------------------------------------------------------------------
+
+    def sample(self, count: int, generator: torch.Generator, among: Tensor | None = None) -> Tensor:
+        """``count`` rows uniformly without replacement (all rows, in order, if there are not more).
+
+        ``among``: the rows to choose from; by default all filled ones.
+        """
+        rows = torch.arange(self.filled) if among is None else among
+        if len(rows) <= count:
+            return rows
+        return rows[torch.randperm(len(rows), generator=generator)[:count]]
+
+    def place(self, labels: Tensor, task: int, generator: torch.Generator) -> Tensor:
+        """Decide where each sample of a batch goes, (B,) rows; ``size`` (the scratch row) means: not kept.
+
+        ``sequential`` is the textbook reservoir, sample by sample: the one that arrives after n others draws
+        j = floor(U (n + 1)) and replaces row j if j < size, so that every sample seen so far is kept with equal
+        probability. ``batched`` draws all samples of a batch with the n that held before them. Where two samples
+        of a batch want one row the later wins, and the earlier goes to scratch.
+        """
+        batch = len(labels)
+        arrival = self.seen + torch.arange(batch)  # samples seen before each
+        fills = arrival < self.size
+        if self.reservoir == "sequential":
+            bound = arrival + 1
+        else:
+            bound = torch.full((batch,), max(self.seen, self.size))
+        uniform = torch.rand(batch, generator=generator, dtype=torch.float64)
+        rows = torch.where(fills, arrival, (uniform * bound).long())
+        rows = torch.where(rows < self.size, rows, self.size)
+        overwritten = (rows[:, None] == rows[None, :]).triu(1).any(1)
+        rows = torch.where(overwritten, self.size, rows)
+
+        kept = rows < self.size
+        self.labels[rows[kept]] = labels[kept]
+        self.tasks[rows[kept]] = task
+        self.seen += batch
+        self.filled = min(self.seen, self.size)
+        return rows
+
+    # --- work, on the device ----------------------------------------------------------------------------------
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Images (K, C, H, W) uint8 and labels (K,) of the given rows (a device tensor)."""
+        return self.images[rows], self.device_labels[rows]
+
+    def store(self, rows: Tensor, images: Tensor, labels: Tensor) -> None:
+        """Write a stream batch to the rows that ``place`` decided (all device tensors)."""
+        self.images.index_copy_(0, rows, images)
+        self.device_labels.index_copy_(0, rows, labels)
+
+    # --- state ------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the scratch row, whose content nobody reads."""
+        return {
+            "images": self.images[: self.size],
+            "labels": self.labels,
+            "tasks": self.tasks,
+            "filled": self.filled,
+            "seen": self.seen,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state saved from a memory of the same size and image shape."""
+        self.images[: self.size].copy_(state["images"])
+        self.labels.copy_(state["labels"])
+        self.tasks.copy_(state["tasks"])
+        self.device_labels[: self.size].copy_(self.labels.clamp(min=0))
+        self.filled, self.seen = state["filled"], state["seen"]

@@ -1,0 +1,173 @@
+"""The contract of a method: what happens in one step, said in five verbs that know neither loop nor optimiser.
+
+``plan`` runs on the host and decides (which memory rows to replay); ``draw`` and ``losses`` run on the device and
+compute, without reading anything back, so that a whole step can be captured and replayed. A method steps no optimiser
+and writes no memory. Register a class and it can be trained, saved, resumed and tested.
+"""
+
+import copy
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from s6mod.augment import to_float
+from s6mod.branch.base import Branch, Tap
+from s6mod.config import Config
+from s6mod.memory import ReplayMemory, Reservoir
+from s6mod.metrics import ncm_scores, nearest_centroid
+from s6mod.networks import NetworkConfig, Output, ResNet18
+from s6mod.registry import NamedConfig, Registry
+
+
+class OptimizerConfig(Config):
+    """One optimiser for all parameters, biases and BatchNorm included; no schedule."""
+
+    name: Literal["adamw", "adam"] = Field(
+        "adamw", description="adamw decouples the decay, adam adds it to the gradient"
+    )
+    lr: float = Field(5e-4, gt=0, description="learning rate")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="decay rates of the moment estimates")
+    eps: float = Field(1e-8, gt=0, description="added to the denominator")
+    weight_decay: float = Field(1e-4, ge=0, description="weight decay")
+
+
+class MethodConfig(NamedConfig):
+    """What every method has."""
+
+    network: NetworkConfig = NetworkConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    memory_batch: int = Field(64, ge=1, description="images replayed from memory in each step")
+
+
+@dataclass
+class Task:
+    """What the host knows about where in the stream we are; labels of the current batch are already counted."""
+
+    index: int = 0  # boundaries passed so far
+    step: int = 0  # batches learned since the last boundary
+    seen: list[int] = field(default_factory=list)  # classes in order of first appearance
+    current: list[int] = field(default_factory=list)  # those that appeared since the last boundary
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the host decided for a step.
+
+    ``rows`` are small integer tensors that the device part needs. ``path`` names the code path where the device part
+    has more than one (first task, first batch, ...): two steps with equal path and equal shapes run the same kernels.
+    """
+
+    rows: dict[str, Tensor]
+    path: tuple[Hashable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A stream batch on the device."""
+
+    images: Tensor  # (B, C, H, W) uint8
+    labels: Tensor  # (B,) int64
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What one peer's pass gave: weighted terms to be summed, the tap for a branch, and what to carry on."""
+
+    terms: dict[str, Tensor]
+    tap: Tap
+    carry: Any = None
+
+
+class Peer(nn.Module):
+    """One network with what belongs to it alone: its branch, and a copy of its past where a method keeps one."""
+
+    def __init__(self, network: nn.Module, branch: Branch | None) -> None:
+        super().__init__()
+        self.network = network
+        self.branch = branch
+        self.teacher: nn.Module | None = None
+
+    def remember(self) -> None:
+        """Make the teacher a frozen copy of the network as it is now."""
+        self.teacher = copy.deepcopy(self.network).requires_grad_(False)
+
+    def learned_parameters(self) -> list[nn.Parameter]:
+        """What the optimiser updates: the network, then the branch."""
+        return [p for part in (self.network, self.branch) if part is not None for p in part.parameters()]
+
+
+class Method(nn.Module):
+    """Base of all methods. Buffers registered on it (prototypes and the like) travel with the checkpoint."""
+
+    config_class: ClassVar[type[NamedConfig]]
+    needs_boundaries: ClassVar[bool] = False  # whether end_task or Task.index means anything to it
+    reservoir: ClassVar[Reservoir] = "sequential"
+    primary: ClassVar[str] = "head"  # the score table that predicts
+    num_peers: ClassVar[int] = 1
+
+    def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.image_shape = image_shape
+        self.num_classes = num_classes
+
+    # --- construction -----------------------------------------------------------------------------------------
+
+    def make_network(self) -> nn.Module:
+        """A freshly initialised network for one peer; initial values come from torch's global generator."""
+        return ResNet18(self.config.network, self.image_shape, self.num_classes)
+
+    # --- one step ---------------------------------------------------------------------------------------------
+
+    def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan | None:
+        """On the host: decide what the step needs. None means: no step, only store the batch."""
+        raise NotImplementedError
+
+    def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Any:
+        """On the device: the views that all peers share in this step."""
+        raise NotImplementedError
+
+    def losses(self, peer: Peer, views: Any, memory: ReplayMemory, generator: torch.Generator) -> Losses:
+        """On the device: one peer's forward passes and loss terms."""
+        raise NotImplementedError
+
+    def couple(self, peers: list[Peer], views: Any, losses: list[Losses]) -> list[Losses]:
+        """On the device: terms that need all peers at once (mutual distillation)."""
+        return losses
+
+    def commit(self, carries: list[Any]) -> None:
+        """On the device, after the optimiser's step: keep in buffers what the next step needs."""
+
+    def end_task(self, peers: list[Peer]) -> None:
+        """A task boundary, between two steps."""
+
+    # --- prediction -------------------------------------------------------------------------------------------
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """uint8 images -> what the network takes."""
+        return to_float(images)
+
+    def reference(self, features: list[Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
+        """What the whole memory, un-augmented, gives for nearest-mean scores; ``features``: (N, F) of each peer.
+
+        Returns class means (num_classes, F) of the peers' averaged features, and which classes are present.
+        """
+        return nearest_centroid(_mean(features), labels, self.num_classes)
+
+    def scores(self, outputs: list[Output], reference: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+        """Named score tables (B, num_classes) from one forward pass of each peer; ``primary`` is one of them."""
+        tables = {"head": _mean([out.logits for out in outputs])}
+        if reference is not None:
+            tables["ncm"] = ncm_scores(_mean([out.features for out in outputs]), *reference)
+        return tables
+
+
+def _mean(tensors: list[Tensor]) -> Tensor:
+    return torch.stack([t.float() for t in tensors]).mean(0)
+
+
+methods: Registry[Method] = Registry("method")

@@ -1,0 +1,89 @@
+"""ResNet-18 for small images: 3x3 stem without max-pooling, four stages of two basic blocks, one linear head.
+
+The pooling window is fixed at 4x4, so a 64x64 input gives 2x2 pooled cells and four times as many features as a
+32x32 input; ``pooling: global`` averages the whole map instead.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from s6mod.config import Config
+from s6mod.errors import InputError
+
+
+class NetworkConfig(Config):
+    """Shape of the backbone."""
+
+    width: int = Field(64, ge=1, description="channels of the first stage; the others have 2, 4 and 8 times as many")
+    pooling: Literal["window", "global"] = Field(
+        "window", description="average over fixed 4x4 windows of the last map, or over the whole map"
+    )
+
+
+class Output(NamedTuple):
+    """What a network computes for a batch."""
+
+    feature_map: Tensor  # (B, C, H, W)
+    features: Tensor  # (B, F), pooled
+    logits: Tensor  # (B, num_classes)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs, H, W) -> (B, outputs, H/stride, W/stride)."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """The backbone of every method but MOSE, with a linear head."""
+
+    WINDOW = 4  # edge of the fixed pooling window
+
+    def __init__(self, config: NetworkConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__()
+        channels, height, width = image_shape
+        if min(height, width) < 8:
+            raise InputError(f"expected images of at least 8x8 pixels, got {height}x{width}; enlarge them")
+        w = config.width
+        self.stem = nn.Sequential(nn.Conv2d(channels, w, 3, 1, 1, bias=False), nn.BatchNorm2d(w), nn.ReLU())
+        self.stages = nn.Sequential(
+            _stage(w, w, 1),
+            _stage(w, 2 * w, 2),
+            _stage(2 * w, 4 * w, 2),
+            _stage(4 * w, 8 * w, 2),
+        )
+        self.map_channels = 8 * w
+        self.map_size = (-(-height // 8), -(-width // 8))
+        # A map smaller than the window can only be pooled as a whole.
+        self.global_pooling = config.pooling == "global" or min(self.map_size) < self.WINDOW
+        cells = 1 if self.global_pooling else (self.map_size[0] // self.WINDOW) * (self.map_size[1] // self.WINDOW)
+        self.num_features = self.map_channels * cells
+        self.head = nn.Linear(self.num_features, num_classes)
+
+    def forward(self, images: Tensor) -> Output:
+        """(B, channels, H, W) float images -> Output."""
+        feature_map = self.stages(self.stem(images))
+        pooled = feature_map.mean((2, 3)) if self.global_pooling else F.avg_pool2d(feature_map, self.WINDOW)
+        features = torch.flatten(pooled, 1)
+        return Output(feature_map, features, self.head(features))
+
+
+def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1))

@@ -1,0 +1,39 @@
+"""Figures of finished runs, drawn with matplotlib (extra ``plots``)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from s6mod.errors import ConfigError
+
+
+def plot_matrices(matrices: Mapping[str, list[list[float]]], path: Path, title: str) -> None:
+    """One heat map per named accuracy matrix (rows: after task i; columns: on task j; percent), side by side."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(
+            "expected matplotlib for figures, got none installed; run: pip install 's6mod[plots]'"
+        ) from None
+
+    figure = Figure(figsize=(3.1 * len(matrices) + 0.9, 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+    for axis, (name, rows) in zip(axes, matrices.items(), strict=True):
+        size = len(rows)
+        grid = np.full((size, size), np.nan)
+        for i, row in enumerate(rows):
+            grid[i, : len(row)] = row
+        image = axis.imshow(grid, vmin=0, vmax=100, cmap="cividis")
+        for i, j in zip(*np.nonzero(~np.isnan(grid)), strict=True):
+            if size <= 10:
+                colour = "white" if grid[i, j] < 55 else "black"
+                axis.text(j, i, f"{grid[i, j]:.0f}", ha="center", va="center", color=colour, fontsize=8)
+        axis.set(title=name, xlabel="accuracy on task", ylabel="after learning task")
+        axis.set_xticks(range(size), [str(j + 1) for j in range(size)])
+        axis.set_yticks(range(size), [str(i + 1) for i in range(size)])
+    figure.colorbar(image, ax=list(axes), label="accuracy (%)", shrink=0.85)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,92 @@
+import errno
+import json
+
+import pytest
+import torch
+
+from s6mod.engine import checkpoint
+from s6mod.engine.checkpoint import read_state, write_state
+from s6mod.errors import CheckpointError
+
+TREE = {
+    "weights": {"a": torch.arange(6.0).reshape(2, 3), "b": torch.randn(4, 4).to(memory_format=torch.contiguous_format).T},
+    "counts": {"step": 7, "rate": 0.1, "names": ["x", "y"], "none": None},
+    "generator": torch.Generator().manual_seed(3).get_state(),
+}
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for key, value in a.items():
+        if isinstance(value, dict):
+            assert_same(value, b[key])
+        elif isinstance(value, torch.Tensor):
+            assert torch.equal(value, b[key])
+            assert value.dtype == b[key].dtype
+        else:
+            assert value == b[key]
+
+
+def test_a_tree_comes_back_as_it_was(tmp_path):
+    write_state(tmp_path / "s", TREE, {"kind": "test"})
+    tree, header = read_state(tmp_path / "s")
+    assert header == {"kind": "test"}
+    assert_same(TREE, tree)
+
+
+def test_saving_again_replaces_the_state_and_leaves_nothing_behind(tmp_path):
+    write_state(tmp_path, TREE, {})
+    write_state(tmp_path, {"weights": torch.zeros(2)}, {})
+    assert read_state(tmp_path)[0]["weights"].tolist() == [0, 0]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("pattern", ["state.json", "*.safetensors"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damage_is_noticed(tmp_path, pattern, damage):
+    write_state(tmp_path, TREE, {"kind": "test"})
+    file = next(tmp_path.glob(pattern))
+    content = bytearray(file.read_bytes())
+    if damage == "flip":
+        at = content.index(b'"step": 7') + 8 if pattern == "state.json" else len(content) - 3
+        content[at] ^= 1
+        file.write_bytes(content)
+    elif damage == "truncate":
+        file.write_bytes(content[: len(content) // 2])
+    else:
+        file.unlink()
+    with pytest.raises(CheckpointError, match="expected"):
+        read_state(tmp_path)
+
+
+def test_a_full_disk_keeps_the_old_state_and_no_remains(tmp_path, monkeypatch):
+    write_state(tmp_path, TREE, {"kind": "old"})
+    before = sorted(p.name for p in tmp_path.iterdir())
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for nth in (1, 2):  # the tensor file does not fit; the tensor file fits and the JSON does not
+        calls = iter(range(1, 3))
+        monkeypatch.setattr(
+            checkpoint, "write_aside", lambda p, c, n=nth, k=calls: full(p, c) if next(k) == n else p.write_bytes(c)
+        )
+        with pytest.raises(CheckpointError, match="disk is full; the state saved before is still whole"):
+            write_state(tmp_path, {"weights": torch.ones(3)}, {"kind": "new"})
+        assert sorted(p.name for p in tmp_path.iterdir()) == before
+        assert read_state(tmp_path)[1] == {"kind": "old"}
+
+
+def test_a_state_of_another_format_says_so(tmp_path):
+    write_state(tmp_path, TREE, {})
+    content = json.loads((tmp_path / "state.json").read_text())
+    del content["digest"]
+    content["format"] = 99
+    (tmp_path / "state.json").write_text(json.dumps({"digest": checkpoint._digest(content), **content}))
+    with pytest.raises(CheckpointError, match="format 99"):
+        read_state(tmp_path)
+
+
+def test_a_missing_folder_says_so(tmp_path):
+    with pytest.raises(CheckpointError, match="check the path"):
+        read_state(tmp_path / "nowhere")
