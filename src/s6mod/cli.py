@@ -126,33 +126,29 @@ def _compose(
     from s6mod.engine.run import RunConfig
     from s6mod.experiments.presets import preset
 
-    stored = read_yaml(file) if file is not None else {}
-    overrides: dict[str, Any] = {}
-    for assignment in assignments:
-        overrides = assign(overrides, assignment)
-    given = merge(stored, overrides)
-
-    def choose(part: str, default: str | None) -> Any:
-        named = given.get(part)
-        named = named.get("name") if isinstance(named, dict) else named
-        return flags[part] if flags[part] is not None else named if named is not None else default
-
-    branch = choose("branch", None)
-    branch = None if branch == "none" else branch
-    size = flags["memory"] if flags["memory"] is not None else given.get("memory_size")
-    values = preset(choose("method", "er"), branch, choose("data", "digits"), size)
-    for part in ("method", "branch", "data"):  # a bare name in the file is already in the preset
-        if not isinstance(given.get(part), dict):
-            given.pop(part, None)
-    values = merge(values, given)
-    if branch is None:
-        values.pop("branch", None)
-    if flags["seed"] is not None:
-        values["seed"] = flags["seed"]
+    given = read_yaml(file) if file is not None else {}
+    for part in ("method", "branch", "data"):  # a bare name is short for a mapping with that name
+        if isinstance(given.get(part), str):
+            given[part] = {"name": given[part]}
+        if flags[part] is not None:
+            given = merge(given, {part: {"name": flags[part]}})
+    plain = {"memory_size": flags["memory"], "seed": flags["seed"]}
+    given |= {name: value for name, value in plain.items() if value is not None}
     if device is not None:
-        values = merge(values, {"engine": {"device": device}})
+        given = merge(given, {"engine": {"device": device}})
     if data_root is not None:
-        values = merge(values, {"data": {"root": data_root}})
+        given = merge(given, {"data": {"root": data_root}})
+    for assignment in assignments:
+        given = assign(given, assignment)
+
+    def name(part: str, default: str) -> str:
+        named = given.get(part)
+        return str(named.get("name", default)) if isinstance(named, dict) else default
+
+    branch = name("branch", "none")
+    values = merge(preset(name("method", "er"), branch, name("data", "digits"), given.get("memory_size")), given)
+    if branch == "none":
+        values["branch"] = None
     return RunConfig.parse(values)
 
 

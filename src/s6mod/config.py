@@ -92,7 +92,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
     if not isinstance(values, dict):
         raise ConfigError(
-            f"expected keys and values in {path}, got {type(values).__name__}; start it with, say, 'method: {{name: er}}'"
+            f"expected keys and values in {path}, got {type(values).__name__}; start it with, say, 'memory_size: 500'"
         )
     return values
 

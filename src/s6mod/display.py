@@ -81,7 +81,10 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
                 cell if primary else "",
                 name,
                 str(len(runs)) if primary else "",
-                *(spread([m[key] for m in metrics]) for key in ("acc", "af", "n_acc", "anytime")),
+                *(
+                    spread([m[key] for m in metrics])
+                    for key in ("accuracy", "forgetting", "learning_accuracy", "anytime_accuracy")
+                ),
                 f"{mean(run['ms_per_step'] for run in runs):.1f}" if primary else "",
                 f"{runs[0]['bytes_held'] / 1e6:.1f}" if primary else "",
                 style="" if primary else "dim",

@@ -34,7 +34,7 @@ class LearnerConfig(Config):
     """Everything that makes a learner what it is."""
 
     method: Annotated[SerializeAsAny[MethodConfig], BeforeValidator(methods.configure)] = Field(
-        default_factory=lambda: methods.configure("er"), description="the method and its options"
+        description="the method and its options"
     )
     branch: Annotated[
         SerializeAsAny[BranchConfig] | None,
@@ -108,10 +108,12 @@ class Learner:
         self._quiet = 0  # batches since the last new class
         self._predictor: Predictor | None = None
 
-    def _build(self, image_shape: tuple[int, int, int]) -> None:
-        """Make all that depends on the image shape. Each part draws its initial values from a seed of its own."""
+    def build(self, image_shape: tuple[int, int, int]) -> None:
+        """Make all that depends on the image shape; the first ``learn`` does so if nobody did before.
+
+        Each part draws its initial values from a seed of its own.
+        """
         config, device = self.config, self.engine.device
-        self.image_shape = image_shape
         kind = methods[config.method.name]
         self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
         self.peers = [self._make_peer(number) for number in range(self.method.num_peers)]
@@ -120,6 +122,7 @@ class Learner:
         self.host_generator = generator(config.seed, "host")
         self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
         self.ledger = Ledger()
+        self.image_shape = image_shape
 
     def _make_peer(self, number: int) -> Peer:
         config, engine = self.config, self.engine
@@ -130,7 +133,11 @@ class Learner:
             shape = BranchShape(network.map_channels, network.map_size, config.num_classes)
             with seeded(config.seed, f"branch {number}"):
                 branch = branches[config.branch.name].build(config.branch, shape)
-        return Peer(network, branch).to(device=engine.device, memory_format=engine.memory_format).train()
+        peer = Peer(network, branch).to(engine.device).train()
+        for parameter in peer.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=engine.memory_format)
+        return peer
 
     # --- learning ---------------------------------------------------------------------------------------------
 
@@ -143,7 +150,7 @@ class Learner:
                 f"expected one label per image, got {len(images)} images and {len(labels)} labels; match them"
             )
         if self.image_shape is None:
-            self._build(_shape(images))
+            self.build(_shape(images))
         self._check_shape(images)
         device = self.engine.device
         self._note_classes(labels)
@@ -178,7 +185,7 @@ class Learner:
             self._pass_boundary()
 
     def _pass_boundary(self) -> None:
-        if self.image_shape is None or self.task.step == 0:
+        if self.task.step == 0:
             raise InputError("expected learn() before end_task(), got a task without a batch; learn first")
         self.method.end_task(self.peers)
         self.task = Task(self.task.index + 1, 0, self.task.seen, [])
@@ -219,7 +226,7 @@ class Learner:
 
     def scores(self, x: Images) -> dict[str, Tensor]:
         """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
-        if self.image_shape is None:
+        if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
         images = as_uint8_images(x)
         self._check_shape(images)
@@ -268,7 +275,7 @@ class Learner:
         self._predictor = None
         if image_shape is None:
             return
-        self._build(image_shape)
+        self.build(image_shape)
         self.method.load_state_dict(state["method"])
         for number, peer in enumerate(self.peers):
             _load_peer(peer, state["peers"][str(number)])

@@ -61,10 +61,8 @@ class ReplayMemory:
         batch = len(labels)
         arrival = self.seen + torch.arange(batch)  # samples seen before each
         fills = arrival < self.size
-        if self.reservoir == "sequential":
-            bound = arrival + 1
-        else:
-            bound = torch.full((batch,), max(self.seen, self.size))
+        before_batch = torch.full((batch,), max(self.seen, self.size))
+        bound = arrival + 1 if self.reservoir == "sequential" else before_batch
         uniform = torch.rand(batch, generator=generator, dtype=torch.float64)
         rows = torch.where(fills, arrival, (uniform * bound).long())
         rows = torch.where(rows < self.size, rows, self.size)

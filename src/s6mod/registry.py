@@ -4,7 +4,7 @@ A part is a class with a ``config_class``; its configuration carries the registe
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from s6mod.config import Config, nearest
 from s6mod.errors import ConfigError
@@ -19,7 +19,7 @@ class NamedConfig(Config):
 class Part(Protocol):
     """What can be registered: a class that says how it is configured."""
 
-    config_class: type[NamedConfig]
+    config_class: ClassVar[type[NamedConfig]]
 
 
 P = TypeVar("P", bound=Part)

@@ -15,13 +15,13 @@ BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # columns of the factors, entr
 
 def grey(x: Tensor) -> Tensor:
     """Luminance of RGB images, (B, 3, H, W) -> (B, 1, H, W)."""
-    red, green, blue = x.split(1, dim=1)
+    red, green, blue = x.chunk(3, dim=1)
     return (0.299 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
 def turn_hue(x: Tensor, turns: Tensor) -> Tensor:
     """Images with their hue turned by ``turns`` (B, 1, 1, 1) of the colour circle; value and chroma stay."""
-    red, green, blue = x.split(1, dim=1)  # (B, 1, H, W)
+    red, green, blue = x.chunk(3, dim=1)  # (B, 1, H, W)
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
 

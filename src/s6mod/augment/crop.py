@@ -41,12 +41,12 @@ def draw_boxes(
     height, width = height.gather(1, first)[:, 0], width.gather(1, first)[:, 0]  # (B,)
 
     u = torch.rand((2, batch), generator=generator, device=device)
-    top, left = torch.floor(u[0] * (H + 1 - height)), torch.floor(u[1] * (W + 1 - width))
+    left, top = torch.floor(u[0] * (W + 1 - width)), torch.floor(u[1] * (H + 1 - height))
     return torch.stack([top, left, height, width], dim=1).long()
 
 
 def crop_resize(x: Tensor, box: Tensor, flip: Tensor) -> Tensor:
-    """The part of each image in its ``box`` (B, 4), stretched to the size of the image, mirrored where ``flip`` (B,)."""
+    """What each image shows in its ``box`` (B, 4), stretched to full size and mirrored where ``flip`` (B,)."""
     B, C, H, W = x.shape
     top, left, height, width = box.unbind(1)
 
@@ -54,7 +54,9 @@ def crop_resize(x: Tensor, box: Tensor, flip: Tensor) -> Tensor:
     low, high, weight = _neighbours(top, height, H)  # (B, H)
     first_rows = torch.arange(0, B * C * H, H, device=x.device).view(B, C, 1)
     all_rows = x.reshape(-1, W)
-    above, below = (all_rows.index_select(0, (first_rows + row[:, None]).flatten()).view(x.shape) for row in (low, high))
+    above, below = (
+        all_rows.index_select(0, (first_rows + row[:, None]).flatten()).view(x.shape) for row in (low, high)
+    )
     x = above.lerp_(below, weight[:, None, :, None])
 
     # Mirroring is picking the columns in reverse.

@@ -93,5 +93,6 @@ class KorniaAugment(Augment[KorniaParams]):
 
 
 def _select(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    """Image by image ``yes`` where ``mask`` (B,), else ``no``: lerp by 0 or 1 is exact, and faster than where on a CPU."""
+    """Image by image ``yes`` where ``mask`` (B,), else ``no``."""
+    # lerp by exactly 0 or 1 selects, and is faster than where on a CPU.
     return torch.lerp(no, yes, mask.to(no.dtype)[:, None, None, None])

@@ -69,8 +69,7 @@ class Routing(nn.Module):
     @torch.no_grad()
     def class_uncertainty(self) -> Tensor:
         """sigma_k of every class, (num_classes,): how near the other seen classes are; 1 where none is."""
-        sigma = self._uncertainty(_distances(self.prototypes, self.prototypes), self._pairs())
-        return torch.where(self.seen, sigma, 1.0)
+        return self._uncertainty(_distances(self.prototypes, self.prototypes), self._pairs())
 
     @torch.no_grad()
     @full_precision

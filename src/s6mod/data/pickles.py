@@ -79,7 +79,7 @@ class _Array:
         _version, shape, dtype, fortran, content = state
         if not isinstance(dtype, _Dtype) or not isinstance(content, bytes):
             raise _ForbiddenError("an array of objects")
-        if len(content) != math.prod(shape) or min(shape) < 0:
+        if len(content) != math.prod(shape):
             raise ValueError("an array's shape and size disagree")
         self.values = np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from s6mod.config import Config
 from s6mod.data.arrays import as_labels
 from s6mod.engine.random import generator
-from s6mod.errors import ConfigError, DataError
+from s6mod.errors import ConfigError, DataError, InputError
 
 FORMAT = "s6mod stream plan 1"
 
@@ -95,7 +95,11 @@ class StreamPlan:
         return StreamBatch(position, self.ids[start:stop], task, is_last)
 
     def batches(self, start: int = 0) -> Iterator[StreamBatch]:
-        """The batches from position ``start`` on; a resumed run starts at its cursor, and len(plan) yields nothing."""
+        """The batches from position ``start`` on: a resumed run goes on at its cursor, 0..len(plan)."""
+        if not 0 <= start <= len(self):
+            raise InputError(
+                f"expected a start in 0..{len(self)}, got {start}; use the plan that the run was started with"
+            )
         return (self[position] for position in range(start, len(self)))
 
     @property
@@ -157,26 +161,34 @@ def make_plan(labels: Tensor, num_classes: int, config: StreamConfig, seed: int)
         raise ConfigError(
             f"expected a limit of at least {config.tasks} samples, one for each task, got {config.limit}; raise limit"
         )
-    order = order_classes(num_classes, config.class_order, seed)
+    order = _order_classes(num_classes, config.class_order, seed)
     task_classes = tuple(tuple(part.tolist()) for part in np.array_split(order, config.tasks))
-    quotas = _share(config.limit, config.tasks)
     rng = generator(seed, "stream")
-
-    ids, sizes, batch_tasks = [], [], []
-    for task, (classes, quota) in enumerate(zip(task_classes, quotas, strict=True)):
+    task_ids = []
+    for task, classes in enumerate(task_classes):
         own = torch.isin(labels, torch.tensor(classes)).nonzero().flatten()
         if len(own) == 0:
             raise DataError(f"expected samples for task {task}, got none of its classes {classes}; use fewer tasks")
-        own = own[torch.randperm(len(own), generator=rng)][:quota]
-        full, rest = divmod(len(own), config.batch_size)
-        ids.append(own)
-        sizes += [config.batch_size] * full + [rest] * (rest > 0)
-        batch_tasks += [task] * (full + (rest > 0))
+        shuffled = own[torch.randperm(len(own), generator=rng)]
+        task_ids.append(shuffled[: _share(config.limit, config.tasks, task)])
+    return _in_batches(task_ids, config.batch_size, task_classes, tuple(order.tolist()))
+
+
+def _in_batches(
+    task_ids: list[Tensor], batch_size: int, task_classes: tuple[tuple[int, ...], ...], class_order: tuple[int, ...]
+) -> StreamPlan:
+    """The plan that visits each task's samples in full batches and one smaller last one."""
+    sizes, tasks = [], []
+    for task, ids in enumerate(task_ids):
+        full, rest = divmod(len(ids), batch_size)
+        of_task = [batch_size] * full + [rest] * (rest > 0)
+        sizes += of_task
+        tasks += [task] * len(of_task)
     offsets = torch.tensor([0, *sizes]).cumsum(0)
-    return StreamPlan(torch.cat(ids), offsets, torch.tensor(batch_tasks), task_classes, tuple(order.tolist()))
+    return StreamPlan(torch.cat(task_ids), offsets, torch.tensor(tasks), task_classes, class_order)
 
 
-def order_classes(num_classes: int, order: str | tuple[int, ...], seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _order_classes(num_classes: int, order: str | tuple[int, ...], seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Class ids (C,) in the order of the stream.
 
     "seeded" is one shuffle of 0..C-1 by NumPy's legacy generator, whose sequence is frozen: a seed gives the order that
@@ -197,7 +209,6 @@ def order_classes(num_classes: int, order: str | tuple[int, ...], seed: int) -> 
     return ids
 
 
-def _share(limit: int | None, tasks: int) -> list[int | None]:
-    if limit is None:
-        return [None] * tasks
-    return [limit // tasks + (task < limit % tasks) for task in range(tasks)]
+def _share(limit: int | None, tasks: int, task: int) -> int | None:
+    """How many of ``limit`` samples one task may have; the first tasks take the remainder."""
+    return None if limit is None else limit // tasks + (task < limit % tasks)

@@ -34,7 +34,7 @@ def run_bench(width: int, steps: int, device: str, precision: str, as_json: bool
         for name, learner in learners.items():
             times[name].append(_timed(learner, x, y))
     base = median(times["er"][WARM_UP:])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "learner": name,
             "ms_per_step": 1000 * median(times[name][WARM_UP:]),

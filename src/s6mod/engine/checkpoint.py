@@ -63,7 +63,8 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
         raise CheckpointError(f"expected the state as it was saved, got a damaged {folder / STATE}; use another copy")
     if content["format"] != FORMAT:
         raise CheckpointError(
-            f"expected a state of format {FORMAT}, got format {content['format']} in {folder}; use the s6mod version that wrote it"
+            f"expected a state of format {FORMAT}, got format {content['format']} in {folder}; "
+            "use the s6mod version that wrote it"
         )
     file = folder / content["tensors"]
     try:

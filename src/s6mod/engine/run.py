@@ -28,7 +28,7 @@ from s6mod.engine.checkpoint import read_state, write_aside, write_state
 from s6mod.engine.environment import describe, differences
 from s6mod.errors import CheckpointError, ConfigError, S6modError
 from s6mod.learner import Learner, LearnerConfig
-from s6mod.metrics import AccuracyMatrix
+from s6mod.metrics import AccuracyMatrix, Metrics
 
 RESULT_FORMAT = 1
 
@@ -129,6 +129,7 @@ class Run:
         self.config, self.folder, self.watch = config, folder, watch
         data = dataset if dataset is not None else load(config.data.name, config.data.root)
         self.learner = Learner.from_config(config.learner_config(data))
+        self.learner.build(data.image_shape)  # what cannot be built is refused before a folder is made
         self.dataset = data.to(self.learner.engine.device)
         self.plan = make_plan(data.train_labels, data.num_classes, config.stream, config.seed)
         self.cursor = Cursor()
@@ -136,7 +137,7 @@ class Run:
         self._stop: int | None = None
         self._accuracy: float | None = None
         self._terms: dict[str, float] = {}
-        self._test_rows = [_rows_of(data.test_labels, classes) for classes in self.plan.tasks]
+        self._test_rows = [_rows_of(data.test_labels, classes) for classes in self.plan.task_classes]
 
     # --- life of a run ----------------------------------------------------------------------------------------
 
@@ -144,7 +145,8 @@ class Run:
         """Begin in a new folder and run to the end."""
         if (self.folder / "config.json").exists():
             raise ConfigError(
-                f"expected a folder without a run, got {self.folder}, which has one; go on with --resume or choose another --out"
+                f"expected a folder without a run, got {self.folder}, which has one; "
+                "go on with --resume or choose another --out"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         self.plan.save(self.folder / "stream.safetensors")
@@ -176,7 +178,8 @@ class Run:
         state, header = read_state(self.folder / "checkpoint")
         if header["hash"] != self.config.hash:
             raise CheckpointError(
-                f"expected a checkpoint of run {self.config.hash}, got one of {header['hash']} in {self.folder}; restore the right one"
+                f"expected a checkpoint of run {self.config.hash}, got one of {header['hash']} in {self.folder}; "
+                "restore the right one"
             )
         if changed := differences(header["environment"], self.environment):
             warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=3)
@@ -253,7 +256,7 @@ class Run:
                     self.cursor.position,
                     len(self.plan),
                     task,
-                    len(self.plan.tasks),
+                    self.plan.num_tasks,
                     rate,
                     self._terms,
                     self._accuracy,
@@ -280,7 +283,6 @@ class Run:
     def _conclude(self) -> dict[str, Any]:
         if self.config.output.keep_checkpoint:
             self._checkpoint()
-        matrices = {name: AccuracyMatrix.from_rows(rows) for name, rows in self.cursor.rows.items()}
         device = self.learner.engine.device
         cuda = device.type == "cuda"
         result = {
@@ -291,7 +293,9 @@ class Run:
             "stream": self.plan.hash,
             "data": self.dataset.fingerprint,
             "primary": self.learner.primary,
-            "metrics": {name: matrix.metrics().plain() for name, matrix in matrices.items()},
+            "metrics": {
+                name: Metrics.of(AccuracyMatrix.from_rows(rows)).plain() for name, rows in self.cursor.rows.items()
+            },
             "matrices": self.cursor.rows,
             "steps": self.cursor.position,
             "ms_per_step": 1000 * self.cursor.seconds / self.cursor.position,
@@ -319,11 +323,11 @@ class Run:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before: dict[int, Any] = {}
+        before: dict[signal.Signals, Any] = {}
 
         def ask(number: int, frame: FrameType | None) -> None:
             self._stop = number
-            signal.signal(number, before[number])
+            signal.signal(number, before[signal.Signals(number)])
 
         for number in (signal.SIGINT, signal.SIGTERM):
             before[number] = signal.signal(number, ask)
@@ -355,5 +359,5 @@ def _due(position: int, every: int | None) -> bool:
     return every is not None and (position + 1) % every == 0
 
 
-def _rows_of(labels: Tensor, classes: list[int]) -> Tensor:
+def _rows_of(labels: Tensor, classes: tuple[int, ...]) -> Tensor:
     return torch.isin(labels, torch.tensor(classes)).nonzero().flatten()

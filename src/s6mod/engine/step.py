@@ -51,9 +51,9 @@ class Ledger:
 
 def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer]) -> torch.optim.Optimizer:
     """One optimiser over everything that learns; since Adam treats each parameter alone it equals one per peer."""
-    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[config.name]
+    kinds: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
     parameters = [p for peer in peers for p in peer.learned_parameters()]
-    return kind(
+    return kinds[config.name](
         parameters,
         lr=config.lr,
         betas=config.betas,

@@ -12,7 +12,7 @@ from s6mod.errors import ConfigError
 from s6mod.experiments.presets import preset
 from s6mod.report.figures import plot_matrices
 
-BRANCHES = (None, "s6mod", "confidence")
+BRANCHES = ("none", "s6mod", "confidence")
 MARK = ".s6mod-demo"  # says that a folder is ours to replace
 
 
@@ -21,7 +21,8 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARK).exists():
             raise ConfigError(
-                f"expected a new folder or an earlier demo's, got {folder}, which holds something else; choose another --out"
+                f"expected a new folder or an earlier demo's, got {folder}, which holds something else; "
+                "choose another --out"
             )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from s6mod.branch.base import Branch, Tap
 from s6mod.config import Config
 from s6mod.memory import ReplayMemory, Reservoir
 from s6mod.metrics import ncm_scores, nearest_centroid
-from s6mod.networks import NetworkConfig, Output, ResNet18
+from s6mod.networks import Network, NetworkConfig, Output, ResNet18
 from s6mod.registry import NamedConfig, Registry
 
 
@@ -85,11 +85,11 @@ class Losses:
 class Peer(nn.Module):
     """One network with what belongs to it alone: its branch, and a copy of its past where a method keeps one."""
 
-    def __init__(self, network: nn.Module, branch: Branch | None) -> None:
+    def __init__(self, network: Network, branch: Branch | None) -> None:
         super().__init__()
         self.network = network
         self.branch = branch
-        self.teacher: nn.Module | None = None
+        self.teacher: Network | None = None
 
     def remember(self) -> None:
         """Make the teacher a frozen copy of the network as it is now."""
@@ -117,7 +117,7 @@ class Method(nn.Module):
 
     # --- construction -----------------------------------------------------------------------------------------
 
-    def make_network(self) -> nn.Module:
+    def make_network(self) -> Network:
         """A freshly initialised network for one peer; initial values come from torch's global generator."""
         return ResNet18(self.config.network, self.image_shape, self.num_classes)
 

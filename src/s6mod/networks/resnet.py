@@ -4,7 +4,7 @@ The pooling window is fixed at 4x4, so a 64x64 input gives 2x2 pooled cells and 
 32x32 input; ``pooling: global`` averages the whole map instead.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from s6mod.config import Config
 from s6mod.errors import InputError
+from s6mod.networks.base import Network, Output
 
 
 class NetworkConfig(Config):
@@ -22,14 +23,6 @@ class NetworkConfig(Config):
     pooling: Literal["window", "global"] = Field(
         "window", description="average over fixed 4x4 windows of the last map, or over the whole map"
     )
-
-
-class Output(NamedTuple):
-    """What a network computes for a batch."""
-
-    feature_map: Tensor  # (B, C, H, W)
-    features: Tensor  # (B, F), pooled
-    logits: Tensor  # (B, num_classes)
 
 
 class BasicBlock(nn.Module):
@@ -51,7 +44,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
 
 
-class ResNet18(nn.Module):
+class ResNet18(Network):
     """The backbone of every method but MOSE, with a linear head."""
 
     WINDOW = 4  # edge of the fixed pooling window

@@ -8,12 +8,15 @@ import yaml
 from s6mod.config import merge
 
 
-def preset(method: str, branch: str | None, data: str, memory_size: int | None) -> dict[str, Any]:
-    """The plain values of a run's configuration that the published setting (or our small default) gives."""
+def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict[str, Any]:
+    """The plain values of a run's configuration that the published setting (or our small default) gives.
+
+    ``branch`` may be "none".
+    """
     values = merge({"method": {"name": method}, "data": {"name": data}}, _read("datasets").get(data, {}))
     if memory_size is not None:
         values["memory_size"] = memory_size
-    parts = {"method": method} | ({"branch": branch} if branch is not None else {})
+    parts = {"method": method} | ({"branch": branch} if branch != "none" else {})
     for part, name in parts.items():
         values = merge(values, {part: {"name": name}})
         by_setting = _read(name)

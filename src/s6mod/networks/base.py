@@ -1,0 +1,20 @@
+"""What every network answers with, and what the rest may ask of it."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+
+class Output(NamedTuple):
+    """What a network computes for a batch."""
+
+    feature_map: Tensor  # (B, C, H, W)
+    features: Tensor  # (B, F), pooled
+    logits: Tensor  # (B, num_classes)
+
+
+class Network(nn.Module):
+    """A backbone with its head; ``forward`` returns an Output."""
+
+    map_channels: int  # C of the feature map
+    map_size: tuple[int, int]  # its H and W

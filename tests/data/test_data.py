@@ -1,0 +1,42 @@
+import re
+
+import pytest
+
+from s6mod import data
+from s6mod.data import DataConfig
+from s6mod.errors import ConfigError, DataError
+
+
+def test_digits_need_no_files(tmp_path):
+    assert data.load("digits", tmp_path / "nowhere").name == "digits"
+
+
+@pytest.mark.parametrize("name", [name for name in data.known if name != "digits"])
+def test_other_data_sets_say_where_they_miss_their_files(tmp_path, name):
+    with pytest.raises(DataError, match=f"expected {name} in {re.escape(str(tmp_path))}"):
+        data.load(name, tmp_path)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match="got 'cifar-100'; did you mean 'cifar100'"):
+        data.load("cifar-100")
+
+
+def test_the_root_is_the_argument_else_the_environment_else_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("S6MOD_DATA", str(tmp_path / "env"))
+    with pytest.raises(DataError, match="given"):
+        data.load("cifar10", tmp_path / "given")
+    with pytest.raises(DataError, match="env"):
+        data.load("cifar10")
+    monkeypatch.delenv("S6MOD_DATA")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert data.default_root() == tmp_path / "home" / ".cache" / "s6mod" / "data"
+
+
+def test_the_configuration_refuses_unknown_names_and_keys():
+    assert DataConfig.parse({}) == DataConfig(name="digits", root=None)
+    assert DataConfig.parse({"name": "cifar10", "root": "/data"}).root == "/data"
+    with pytest.raises(ConfigError, match="did you mean 'digits'"):
+        DataConfig.parse({"name": "digit"})
+    with pytest.raises(ConfigError, match="did you mean 'root'"):
+        DataConfig.parse({"rot": "/data"})

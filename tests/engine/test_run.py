@@ -1,0 +1,193 @@
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import fakes
+import pytest
+from states import assert_same_tree
+
+from s6mod.config import merge
+from s6mod.data import Dataset, load
+from s6mod.engine.checkpoint import read_state
+from s6mod.engine.run import Interrupted, Run, RunConfig
+from s6mod.errors import CheckpointError, ConfigError
+
+assert fakes.Duo  # registers the method "duo"
+
+QUICK = {
+    "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},
+    "memory_size": 50,
+    "stream": {"tasks": 3, "limit": 150},
+    "output": {"log_every": 4, "checkpoint_every": 5},
+}
+S6MOD = {"branch": {"name": "s6mod", "d_inner": 12, "num_patterns": 3, "state_dim": 4, "dt_rank": 3}}
+
+
+def quick(**over):
+    return RunConfig.parse(merge(QUICK, over))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    full = load("digits")
+    return Dataset.from_arrays(
+        full.train_images[:, :, ::2, ::2], full.train_labels, full.test_images[::3, :, ::2, ::2], full.test_labels[::3]
+    )
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+
+
+def state(folder):
+    tree, _ = read_state(folder / "checkpoint")
+    for clock in ("seconds", "eval_seconds"):
+        del tree["cursor"][clock]
+    return tree
+
+
+def test_a_run_writes_its_folder(tmp_path, digits):
+    result = Run(quick(**S6MOD), tmp_path / "r", digits).start()
+    assert {p.name for p in (tmp_path / "r").iterdir()} == {
+        "config.json", "stream.safetensors", "records.jsonl", "checkpoint", "result.json",
+    }  # fmt: skip
+    assert json.loads((tmp_path / "r" / "result.json").read_text()) == result
+    matrix = result["matrices"]["head"]
+    assert [len(row) for row in matrix] == [1, 2, 3]
+    assert result["metrics"]["head"]["accuracy"] == pytest.approx(sum(matrix[-1]) / 3)
+    assert result["metrics"].keys() == {"head", "ncm", "branch"}
+    assert result["steps"] == 15
+    assert result["ms_per_step"] > 0
+    assert result["bytes_held"] > 50 * 3 * 16 * 16
+    logged = records(tmp_path / "r")
+    assert [r["step"] for r in logged if r["kind"] == "task"] == [5, 10, 15]
+    steps = [r for r in logged if r["kind"] == "step"]
+    assert [r["step"] for r in steps] == [4, 5, 8, 10, 12, 15]
+    assert steps[0]["terms"].keys() == {"ce", "branch/dr", "branch/diff", "branch/cont", "branch/z"}
+    assert len(steps[0]["figures"]["pattern_load"]) == 3
+    assert steps[0]["figures"]["mean_patterns"] >= 1
+
+
+@pytest.mark.parametrize("over", [{}, S6MOD, {"method": {"name": "duo", "network": {"width": 4}}}])
+def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, over):
+    Run(quick(**over), tmp_path / "straight", digits).start()
+    folder = tmp_path / "stopped"
+
+    for stop_at in (3, 7, 12):
+
+        def ask(progress, at=stop_at):
+            if progress.step >= at:
+                signal.raise_signal(signal.SIGTERM)
+
+        run = Run.resume(folder, digits, ask) if folder.exists() else Run(quick(**over), folder, digits, ask)
+        with pytest.raises(Interrupted, match=r"SIGTERM; go on with: s6mod train --resume"):
+            run.finish() if stop_at > 3 else run.start()
+        assert not (folder / "result.json").exists()
+    Run.resume(folder, digits).finish()
+
+    assert_same_tree(state(tmp_path / "straight"), state(folder))
+    assert records(tmp_path / "straight") == records(folder)
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
+    """A real child process, killed by force at random moments, resumed each time."""
+    options = [f"--set={line}" for line in (
+        "method.network.width=4", "method.memory_batch=16", "stream.limit=250", "stream.tasks=5", "memory_size=50",
+        "output.checkpoint_every=2", "output.log_every=3",
+        "branch.d_inner=12", "branch.num_patterns=3", "branch.state_dim=4",
+    )]  # fmt: skip
+    command = [sys.executable, "-c", "import torch; torch.set_num_threads(1); from s6mod.cli import main; main()", "train"]
+    fresh = ["--branch", "s6mod", "--quiet", *options]
+    subprocess.run([*command, *fresh, "--out", str(tmp_path / "straight")], check=True, capture_output=True)
+
+    folder = tmp_path / "killed"
+    rng = random.Random(0)
+    kills = 0
+    while not (folder / "result.json").exists():
+        start = ["--resume", str(folder)] if (folder / "config.json").exists() else [*fresh, "--out", str(folder)]
+        child = subprocess.Popen([*command, *start], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        if kills < 4:
+            newest = folder / "checkpoint" / "state.json"
+            before = newest.stat().st_mtime_ns if newest.exists() else 0
+            while child.poll() is None and (not newest.exists() or newest.stat().st_mtime_ns == before):
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0, 0.2))
+            child.kill()
+            kills += 1
+        _, errors = child.communicate()
+        assert child.returncode in (0, -signal.SIGKILL), errors.decode()
+    assert kills >= 2
+    assert_same_tree(state(tmp_path / "straight"), state(folder))
+    assert records(tmp_path / "straight") == records(folder)
+    a, b = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("straight", "killed"))
+    assert (a["matrices"], a["metrics"], a["hash"], a["stream"]) == (b["matrices"], b["metrics"], b["hash"], b["stream"])
+
+
+def test_evaluating_within_tasks_leaves_the_trajectory_unchanged(tmp_path, digits):
+    Run(quick(), tmp_path / "a", digits).start()
+    Run(quick(output={"eval_every": 2}), tmp_path / "b", digits).start()
+    a, b = state(tmp_path / "a"), state(tmp_path / "b")
+    del a["records_bytes"], b["records_bytes"]
+    assert_same_tree(a, b)
+    assert sum(r["kind"] == "evaluation" for r in records(tmp_path / "b")) == 6  # every second step but task ends
+
+
+def test_what_is_logged_and_where_it_runs_does_not_name_the_run():
+    base = quick()
+    assert base.hash == quick(output={"log_every": 9}, engine={"device": "cpu"}, data={"root": "/elsewhere"}).hash
+    assert base.hash != quick(seed=1).hash
+    assert base.hash != quick(method={"optimizer": {"lr": 0.1}}).hash
+    assert base.hash != quick(stream={"tasks": 2}).hash
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path, digits):
+    Run(quick(), tmp_path, digits).start()
+    with pytest.raises(ConfigError, match="go on with --resume"):
+        Run(quick(seed=1), tmp_path, digits).start()
+    assert Run.resume(tmp_path, digits).finish()["seed"] == 0
+
+
+def test_resuming_refuses_what_does_not_fit(tmp_path, digits):
+    Run(quick(), tmp_path / "a", digits).start()
+    Run(quick(seed=1), tmp_path / "b", digits).start()
+    with pytest.raises(CheckpointError, match="check the path"):
+        Run.resume(tmp_path / "nowhere")
+    for file in (tmp_path / "b" / "checkpoint").iterdir():
+        (tmp_path / "a" / "checkpoint" / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(CheckpointError, match="restore the right one"):
+        Run.resume(tmp_path / "a", digits)
+    other = Dataset.from_arrays(
+        digits.train_images[10:], digits.train_labels[10:], digits.test_images, digits.test_labels
+    )
+    with pytest.raises(CheckpointError, match="same data set"):
+        Run.resume(tmp_path / "b", other)
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    config["config"]["seed"] = 7
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="edited"):
+        Run.resume(tmp_path / "b", digits)
+    (tmp_path / "b" / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="damaged"):
+        Run.resume(tmp_path / "b", digits)
+
+
+def test_resuming_elsewhere_warns(tmp_path, digits, monkeypatch):
+    Run(quick(), tmp_path, digits).start()
+    (tmp_path / "result.json").unlink()
+    monkeypatch.setattr("s6mod.engine.run.describe", lambda device: {"torch": "another", "threads": 1})
+    with pytest.warns(UserWarning, match="last bits: torch was .* is another"):
+        Run.resume(tmp_path, digits)
+    monkeypatch.undo()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Run.resume(tmp_path, digits)
+
+
+def test_too_few_classes_are_refused_before_anything_is_written(tmp_path, digits):
+    with pytest.raises(ConfigError, match="num_classes of at least 10"):
+        Run(quick(num_classes=5), tmp_path / "r", digits)
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,135 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from s6mod import cli
+
+QUICK = ["--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.limit=60", "--set=stream.tasks=2"]
+
+
+def call(monkeypatch, capsys, *arguments):
+    """Exit code, standard output, standard error of one command."""
+    monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_help_needs_no_torch_and_importing_the_package_needs_no_extra():
+    program = (
+        "import sys; sys.argv = ['s6mod', 'train', '--help']\n"
+        "from s6mod.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "import s6mod; s6mod.Learner; s6mod.S6MOD\n"
+        "extras = {'matplotlib', 'kornia', 'ray', 'optuna', 'wandb', 'mlflow', 'tensorboard', 'torchvision'}\n"
+        "assert not extras & set(sys.modules), extras & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "What to run" in done.stdout
+
+
+def test_the_five_options_that_matter_stand_together(monkeypatch, capsys):
+    _, out, _ = call(monkeypatch, capsys, "train", "--help")
+    panel = out[out.index("What to run") : out.index("How to run it")]
+    assert all(f"--{name}" in panel for name in ("method", "branch", "data", "memory", "seed"))
+
+
+def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "run"
+    code, out, err = call(monkeypatch, capsys, "train", "--branch", "confidence", "--seed", 2, "--out", folder, *QUICK)
+    assert code == 0, err
+    assert "er+confidence/digits" in out.replace("\n", "")
+    result = json.loads((folder / "result.json").read_text())
+    assert result["seed"] == 2
+    code, out, _ = call(monkeypatch, capsys, "train", "--resume", folder)
+    assert code == 0
+    code, _, err = call(monkeypatch, capsys, "train", "--resume", folder, "--seed", 3)
+    assert code != 0
+    assert "--seed" in err
+
+
+def test_later_sources_win(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "run.yaml"
+    file.write_text("branch: s6mod\nmemory_size: 77\nseed: 5\nmethod: {name: er, memory_batch: 9}\n")
+    code, out, err = call(
+        monkeypatch, capsys, "train", "--config", file, "--seed", 6, "--set=method.memory_batch=11",
+        "--set=branch.alpha=0.5", "--show-config",
+    )  # fmt: skip
+    assert code == 0, err
+    values = yaml.safe_load(out)
+    assert values["branch"]["name"] == "s6mod"
+    assert values["branch"]["alpha"] == 0.5
+    assert values["branch"]["num_patterns"] == 8  # the preset of digits
+    assert (values["memory_size"], values["seed"], values["method"]["memory_batch"]) == (77, 6, 11)
+    assert values["method"]["network"]["width"] == 16  # the preset again
+    code, out, _ = call(monkeypatch, capsys, "train", "--config", file, "--branch", "none", "--show-config")
+    assert yaml.safe_load(out)["branch"] is None
+    code, out, _ = call(monkeypatch, capsys, "train", "--config", file, "--branch", "confidence", "--show-config")
+    assert yaml.safe_load(out)["branch"] == {"name": "confidence", "alpha": 1.0}
+
+
+def test_presets_hold_the_published_settings(monkeypatch, capsys):
+    for data, patterns, tasks in (("cifar10", 10, 5), ("cifar100", 8, 10)):
+        _, out, _ = call(monkeypatch, capsys, "train", "--data", data, "--branch", "s6mod", "--show-config")
+        values = yaml.safe_load(out)
+        assert values["branch"]["num_patterns"] == patterns
+        assert (values["branch"]["alpha"], values["branch"]["beta"]) == (1.0, 5.0)
+        assert values["stream"]["tasks"] == tasks
+        assert values["method"]["network"]["width"] == 64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--method", "err"], "did you mean 'er'"),
+        (["--branch", "s6mode"], "did you mean 's6mod'"),
+        (["--data", "cifar1000"], "did you mean 'cifar100'"),
+        (["--set=method.memory_bach=3"], "did you mean 'memory_batch'"),
+        (["--set=memory=3"], "memory_size"),
+        (["--set=method.optimizer.lr=fast"], "method"),
+        (["--set", "novalue"], "key=value"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--device", "tpu"], "device"),
+        (["--resume", "nowhere"], "check the path"),
+        (["--branch=s6mod", "--set=branch.d_inner=4"], "d_inner"),
+        (["--data=cifar100", "--data-root=nowhere"], "nowhere"),
+        (["--memory", "0"], "memory_size"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, capsys, arguments, hint):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(monkeypatch, capsys, "train", *arguments)
+    assert code == 2
+    assert hint in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+    assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_demo_will_not_replace_a_folder_of_somebody_else(tmp_path, monkeypatch, capsys):
+    (tmp_path / "thesis.tex").write_text("x")
+    code, _, err = call(monkeypatch, capsys, "demo", "--out", tmp_path)
+    assert code == 2
+    assert "choose another --out" in err
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_bench_prints_milliseconds_memory_and_ratio(monkeypatch, capsys):
+    code, out, err = call(monkeypatch, capsys, "bench", "--width", 4, "--steps", 2, "--json")
+    assert code == 0, err
+    rows = {row["learner"]: row for row in json.loads(out)["steps"]}
+    assert rows.keys() == {"er", "er+s6mod", "er+confidence"}
+    assert rows["er"]["ratio"] == 1
+    assert all(row["ms_per_step"] > 0 and row["peak_bytes"] > 0 for row in rows.values())

@@ -1,0 +1,281 @@
+import numpy as np
+import pytest
+import torch
+from fakes import Duo
+from states import assert_same_tree, trees_differ
+
+from s6mod import Learner
+from s6mod.data import load
+from s6mod.engine import step as engine_step
+from s6mod.errors import CheckpointError, ConfigError, InputError
+from s6mod.methods import methods
+from s6mod.networks import ResNet18
+
+SMALL = {"network": {"width": 4}, "memory_batch": 12}
+DIGITS = load("digits")
+
+
+def batch(position, size=6, classes=range(10)):
+    """A deterministic batch of 16x16 digits (small, for speed) of the given classes."""
+    rows = torch.isin(DIGITS.train_labels, torch.tensor(list(classes))).nonzero().flatten()
+    chosen = rows[torch.arange(position * size, (position + 1) * size) % len(rows)]
+    return DIGITS.train_images[chosen][:, :, ::2, ::2], DIGITS.train_labels[chosen]
+
+
+def small(method="er", branch=None, **options):
+    options = {"num_classes": 10, "memory_size": 40, "seed": 3} | options
+    if isinstance(branch, str):
+        branch = {"name": branch}
+    if branch and branch["name"] == "s6mod":
+        branch = {"d_inner": 12, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
+    return Learner({"name": method, **SMALL}, branch, **options)
+
+
+def run(learner, start, stop, boundary_every=5):
+    for position in range(start, stop):
+        learner.learn(*batch(position, classes=range(2 + 2 * (position // boundary_every))))
+        if (position + 1) % boundary_every == 0:
+            learner.end_task()
+    return learner
+
+
+SETTINGS = [("er", None), ("er", "s6mod"), ("er", "confidence"), ("duo", None), ("duo", "s6mod")]
+
+
+@pytest.mark.parametrize(("method", "branch"), SETTINGS)
+def test_saving_and_loading_at_any_step_changes_nothing(tmp_path, method, branch):
+    straight = run(small(method, branch), 0, 12)
+    for stop in (0, 1, 2, 7):
+        half = run(small(method, branch), 0, stop)
+        half.save(tmp_path / str(stop))
+        resumed = run(Learner.load(tmp_path / str(stop)), stop, 12)
+        assert_same_tree(straight.state_dict(), resumed.state_dict())
+        x, _ = batch(0, size=30)
+        assert torch.equal(straight.scores(x)["head"], resumed.scores(x)["head"])
+
+
+@pytest.mark.parametrize(("method", "branch"), SETTINGS)
+def test_the_seed_decides_the_trajectory(method, branch):
+    assert_same_tree(run(small(method, branch), 0, 6).state_dict(), run(small(method, branch), 0, 6).state_dict())
+    assert trees_differ(run(small(method, branch), 0, 6).state_dict(), run(small(method, branch, seed=4), 0, 6).state_dict())
+
+
+@pytest.mark.parametrize("method", ["er", "duo"])
+def test_a_branch_with_all_weights_at_zero_leaves_the_base_trajectory_to_the_bit(method):
+    base = run(small(method), 0, 8).state_dict()
+    zero = {"name": "s6mod", "weight_dr": 0.0, "alpha": 0.0, "beta": 0.0, "weight_z": 0.0, "noisy_gate": True}
+    with_branch = run(small(method, zero), 0, 8)
+    state = with_branch.state_dict()
+    for number in base["peers"]:
+        assert_same_tree(base["peers"][number]["network"], state["peers"][number]["network"])
+    assert_same_tree(base["memory"], state["memory"])
+    assert torch.equal(base["generators"]["method"], state["generators"]["method"])
+    # ... and the branch ran: it met the classes and drew its noise.
+    branch = with_branch.peers[0].branch
+    assert branch.routing.seen.sum() == 4
+    assert not torch.equal(base["generators"]["branch"], state["generators"]["branch"])
+
+
+def test_a_branch_with_weight_changes_the_trajectory():
+    base = run(small(), 0, 4).state_dict()["peers"]["0"]["network"]
+    assert trees_differ(base, run(small("er", "s6mod"), 0, 4).state_dict()["peers"]["0"]["network"])
+    assert trees_differ(base, run(small("er", "confidence"), 0, 4).state_dict()["peers"]["0"]["network"])
+
+
+@pytest.mark.parametrize(("view", "calls"), [("shared", 1), ("fresh", 2)])
+def test_the_shared_view_adds_no_call_of_the_backbone(monkeypatch, view, calls):
+    learner = run(small("er", {"name": "s6mod", "view": view}), 0, 2)
+    made = []
+    forward = ResNet18.forward
+    monkeypatch.setattr(ResNet18, "forward", lambda self, x: made.append(len(x)) or forward(self, x))
+    learner.learn(*batch(2))
+    assert made == [18] * calls  # 12 from memory and 6 from the stream
+
+
+def test_gradients_of_l_diff_reach_the_base_head_and_the_branch():
+    only = {"name": "s6mod", "weight_dr": 0.0, "alpha": 1.0, "beta": 0.0, "weight_z": 0.0}
+    learner = run(small("er", only), 0, 2)
+    captured = {}
+    method, peers = learner.method, learner.peers
+    images, labels = batch(2)
+    plan = method.plan(labels, learner.memory, learner.task, learner.host_generator)
+    stream = engine_step.Batch(images, labels)
+    terms, _ = engine_step.compute_losses(method, peers, stream, plan, learner.memory, learner.generators)
+    learner.optimizer.zero_grad()
+    terms["branch/diff"].backward()
+    captured = {name: p.grad for name, p in peers[0].named_parameters() if p.grad is not None}
+    assert captured["network.head.weight"].abs().sum() > 0
+    assert captured["network.stem.0.weight"].abs().sum() > 0
+    assert captured["branch.in_proj.weight"].abs().sum() > 0
+    assert captured["branch.A_log"].abs().sum() > 0
+
+
+@pytest.mark.parametrize(("method", "branch"), SETTINGS)
+def test_predicting_at_any_step_leaves_no_trace(method, branch):
+    quiet, curious = small(method, branch), small(method, branch)
+    for position in range(5):
+        quiet.learn(*batch(position))
+        curious.learn(*batch(position))
+        curious.predict(batch(9, size=20)[0])
+    assert_same_tree(quiet.state_dict(), curious.state_dict())
+
+
+def test_er_does_not_train_on_its_first_batch_but_stores_it():
+    learner = small()
+    learner.learn(*batch(0))
+    assert learner.losses() == {}
+    assert len(learner.memory) == 6
+    learner.learn(*batch(1))
+    assert learner.losses().keys() == {"ce"}
+
+
+def test_er_replays_all_there_is_and_then_the_memory_batch(monkeypatch):
+    learner = small()
+    sizes = []
+    forward = ResNet18.forward
+    monkeypatch.setattr(ResNet18, "forward", lambda self, x: sizes.append(len(x)) or forward(self, x))
+    for position in range(5):
+        learner.learn(*batch(position))
+    assert sizes == [12, 18, 18, 18]
+
+
+def test_boundaries_mean_nothing_to_er():
+    told, untold = small(), small(boundaries="none")
+    for position in range(6):
+        told.learn(*batch(position))
+        untold.learn(*batch(position))
+        told.end_task()
+        untold.end_task()
+    told, untold = told.state_dict(), untold.state_dict()
+    assert_same_tree(told["peers"], untold["peers"])
+    assert torch.equal(told["memory"]["images"], untold["memory"]["images"])
+
+
+def test_a_method_that_needs_boundaries_says_so():
+    with pytest.raises(ConfigError, match="boundaries='none'"):
+        small("duo", boundaries="none")
+
+
+def test_boundaries_can_be_assumed_when_new_classes_arrive():
+    learner = small("duo", boundaries="on_new_class", boundary_patience=3)
+    for position, classes in enumerate([(0, 1)] * 4 + [(0, 2)] + [(2, 3)] * 6 + [(4, 5)] * 2):
+        learner.learn(*batch(position, classes=classes))
+    assert learner.task.index == 2
+    assert set(learner.task.current) == {4, 5}
+    assert learner.peers[0].teacher is not None
+
+
+def test_the_task_knows_what_is_seen_and_what_is_current():
+    learner = small()
+    learner.learn(*batch(0, classes=(3, 5)))
+    learner.end_task()
+    learner.learn(*batch(0, classes=(5, 7)))
+    assert set(learner.task.seen) == {3, 5, 7}
+    assert set(learner.task.current) == {5, 7}
+    assert learner.task.index == 1
+
+
+def test_ten_lines_on_ones_own_arrays():
+    rng = np.random.default_rng(0)
+    learner = Learner(method={"name": "er", "network": {"width": 8}}, branch="s6mod", num_classes=4, memory_size=100)
+    for task in ((0, 1), (2, 3)):
+        for _ in range(25):
+            y = rng.choice(task, size=10)
+            x = rng.random((10, 3, 16, 16)) * 0.3  # float in [0, 1]; class = where the bright bar is
+            for i, label in enumerate(y):
+                x[i, :, label * 4 : label * 4 + 4] += 0.6
+            learner.learn(x, y)
+        learner.end_task()
+    predicted = learner.predict(x)
+    assert isinstance(predicted, np.ndarray)
+    assert predicted.shape == (10,)
+    assert (predicted == y).mean() >= 0.5
+
+
+def test_scores_name_their_tables_and_numpy_gives_numpy():
+    learner = run(small("er", "s6mod"), 0, 3)
+    x, _ = batch(0, size=7)
+    tables = learner.scores(x)
+    assert tables.keys() == {"head", "ncm", "branch"}
+    assert all(table.shape == (7, 10) for table in tables.values())
+    assert torch.equal(learner.predict(x), tables["head"].argmax(1))
+    assert isinstance(learner.predict(x.numpy()), np.ndarray)
+    assert methods["duo"] is Duo
+    assert torch.equal(run(small("duo"), 0, 3).predict(x), run(small("duo"), 0, 3).scores(x)["ncm"].argmax(1))
+
+
+def test_float_images_are_their_255ths():
+    a, b = small(), small()
+    for position in range(3):
+        x, y = batch(position)
+        a.learn(x, y)
+        b.learn(x.double().numpy() / 255, y.numpy())
+    assert_same_tree(a.state_dict(), b.state_dict())
+
+
+def test_bytes_held_count_memory_network_moments_and_branch():
+    base, branch = run(small(), 0, 2), run(small("er", "s6mod"), 0, 2)
+    parameters = sum(p.numel() for p in base.peers[0].parameters())
+    assert base.nbytes > 3 * 4 * parameters + 40 * 3 * 16 * 16
+    assert branch.nbytes > base.nbytes
+
+
+BAD_BATCHES = {
+    "wrong number of axes": (torch.zeros(6, 16, 16, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64)),
+    "channels last": (torch.zeros(6, 16, 16, 3, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64)),
+    "another size than before": (torch.zeros(6, 3, 20, 20, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64)),
+    "NaN pixels": (torch.full((6, 3, 16, 16), float("nan")), torch.zeros(6, dtype=torch.int64)),
+    "pixels over 1": (torch.full((6, 3, 16, 16), 3.0), torch.zeros(6, dtype=torch.int64)),
+    "integer pixels": (torch.zeros(6, 3, 16, 16, dtype=torch.int32), torch.zeros(6, dtype=torch.int64)),
+    "empty": (torch.zeros(0, 3, 16, 16, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64)),
+    "label too large": (batch(0)[0], torch.full((6,), 10)),
+    "label negative": (batch(0)[0], torch.full((6,), -1)),
+    "label float": (batch(0)[0], torch.zeros(6)),
+    "fewer labels": (batch(0)[0], torch.zeros(5, dtype=torch.int64)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BATCHES)
+def test_bad_batches_are_refused_in_one_sentence_and_leave_no_trace(name):
+    learner = run(small(), 0, 2)
+    before = run(small(), 0, 2).state_dict()
+    with pytest.raises(InputError, match=r"^expected [^\n]+, got [^\n]+; [^\n]+$"):
+        learner.learn(*BAD_BATCHES[name])
+    assert_same_tree(learner.state_dict(), before)
+
+
+def test_predicting_before_learning_is_refused():
+    with pytest.raises(InputError, match="learn first"):
+        small().predict(batch(0)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"method": {"name": "er", "memory_bach": 3}}, "memory_batch"),
+        ({"method": {"name": "er", "optimizer": {"lrr": 0.1}}}, "lr"),
+        ({"method": "errr"}, "did you mean 'er'"),
+        ({"branch": "s6mood"}, "did you mean 's6mod'"),
+        ({"branch": {"name": "s6mod", "alpa": 1.0}}, "alpha"),
+        ({"engine": {"devise": "cpu"}}, "device"),
+        ({"memory_size": 0}, "memory_size"),
+        ({"boundaries": "sometimes"}, "boundaries"),
+    ],
+)
+def test_unknown_keys_name_the_nearest_known_one(options, hint):
+    with pytest.raises(ConfigError, match=hint):
+        Learner(**{"num_classes": 10} | options)
+
+
+def test_d_smaller_than_the_number_of_classes_is_refused():
+    learner = small("er", {"name": "s6mod", "d_inner": 8})
+    with pytest.raises(ConfigError, match="d_inner"):
+        learner.learn(*batch(0))
+
+
+def test_a_run_checkpoint_is_not_a_learner(tmp_path):
+    from s6mod.engine.checkpoint import write_state
+
+    write_state(tmp_path, {}, {"kind": "run"})
+    with pytest.raises(CheckpointError, match="saved learner"):
+        Learner.load(tmp_path)
