@@ -6,9 +6,9 @@ from states import assert_same_tree, trees_differ
 
 from s6mod import Learner
 from s6mod.data import load
-from s6mod.engine import step as engine_step
+from s6mod.engine.step import Inputs
 from s6mod.errors import CheckpointError, ConfigError, InputError
-from s6mod.methods import methods
+from s6mod.methods import Batch, methods
 from s6mod.networks import ResNet18
 
 SMALL = {"network": {"width": 4}, "memory_batch": 12}
@@ -57,7 +57,9 @@ def test_saving_and_loading_at_any_step_changes_nothing(tmp_path, method, branch
 @pytest.mark.parametrize(("method", "branch"), SETTINGS)
 def test_the_seed_decides_the_trajectory(method, branch):
     assert_same_tree(run(small(method, branch), 0, 6).state_dict(), run(small(method, branch), 0, 6).state_dict())
-    assert trees_differ(run(small(method, branch), 0, 6).state_dict(), run(small(method, branch, seed=4), 0, 6).state_dict())
+    assert trees_differ(
+        run(small(method, branch), 0, 6).state_dict(), run(small(method, branch, seed=4), 0, 6).state_dict()
+    )
 
 
 @pytest.mark.parametrize("method", ["er", "duo"])
@@ -95,19 +97,16 @@ def test_the_shared_view_adds_no_call_of_the_backbone(monkeypatch, view, calls):
 def test_gradients_of_l_diff_reach_the_base_head_and_the_branch():
     only = {"name": "s6mod", "weight_dr": 0.0, "alpha": 1.0, "beta": 0.0, "weight_z": 0.0}
     learner = run(small("er", only), 0, 2)
-    captured = {}
-    method, peers = learner.method, learner.peers
     images, labels = batch(2)
-    plan = method.plan(labels, learner.memory, learner.task, learner.host_generator)
-    stream = engine_step.Batch(images, labels)
-    terms, _ = engine_step.compute_losses(method, peers, stream, plan, learner.memory, learner.generators)
+    plan = learner.method.plan(labels, learner.memory, learner.task, learner.host_generator)
+    terms, _ = learner.step.losses(Inputs(Batch(images, labels), plan, slots=torch.full((6,), 40)))
     learner.optimizer.zero_grad()
     terms["branch/diff"].backward()
-    captured = {name: p.grad for name, p in peers[0].named_parameters() if p.grad is not None}
-    assert captured["network.head.weight"].abs().sum() > 0
-    assert captured["network.stem.0.weight"].abs().sum() > 0
-    assert captured["branch.in_proj.weight"].abs().sum() > 0
-    assert captured["branch.A_log"].abs().sum() > 0
+    gradients = {name: p.grad for name, p in learner.peers[0].named_parameters() if p.grad is not None}
+    assert gradients["network.head.weight"].abs().sum() > 0
+    assert gradients["network.stem.0.weight"].abs().sum() > 0
+    assert gradients["branch.in_proj.weight"].abs().sum() > 0
+    assert gradients["branch.A_log"].abs().sum() > 0
 
 
 @pytest.mark.parametrize(("method", "branch"), SETTINGS)

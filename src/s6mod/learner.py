@@ -17,14 +17,15 @@ from s6mod.branch import Branch, branches
 from s6mod.branch.base import BranchConfig, BranchShape
 from s6mod.config import Config
 from s6mod.data.arrays import as_labels, as_uint8_images
+from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Tree, read_state, write_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.random import generator, seeded
 from s6mod.engine.settings import Engine, EngineConfig
-from s6mod.engine.step import Ledger, make_optimizer, train_step
+from s6mod.engine.step import Inputs, Ledger, Step, make_optimizer
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.memory import ReplayMemory
-from s6mod.methods import Batch, Method, MethodConfig, Peer, Task, methods
+from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
@@ -117,11 +118,13 @@ class Learner:
         kind = methods[config.method.name]
         self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
         self.peers = [self._make_peer(number) for number in range(self.method.num_peers)]
-        self.optimizer = make_optimizer(config.method.optimizer, self.peers)
+        self.optimizer = make_optimizer(config.method.optimizer, self.peers, device)
         self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device)
         self.host_generator = generator(config.seed, "host")
         self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
         self.ledger = Ledger()
+        step = Step(self.method, self.peers, self.optimizer, self.memory, self.generators, self.engine, self.ledger)
+        self.step = CapturedStep(step) if self.engine.capture else step
         self.image_shape = image_shape
 
     def _make_peer(self, number: int) -> Peer:
@@ -152,28 +155,19 @@ class Learner:
         if self.image_shape is None:
             self.build(_shape(images))
         self._check_shape(images)
-        device = self.engine.device
         self._note_classes(labels)
 
         plan = self.method.plan(labels, self.memory, self.task, self.host_generator)
-        slots = self.memory.place(labels, self.task.index, self.host_generator).to(device, non_blocking=True)
-        stream = Batch(images.to(device, non_blocking=True), labels.to(device, non_blocking=True))
+        inputs = Inputs(
+            Batch(images, labels),
+            plan or Plan({}),
+            self.memory.place(labels, self.task.index, self.host_generator),
+        )
         if plan is None:
-            self.memory.store(slots, stream.images, stream.labels)
+            inputs = inputs.to(self.engine.device)
+            self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
         else:
-            rows = {name: value.to(device, non_blocking=True) for name, value in plan.rows.items()}
-            train_step(
-                self.method,
-                self.peers,
-                self.optimizer,
-                self.memory,
-                self.generators,
-                self.engine,
-                self.ledger,
-                stream,
-                type(plan)(rows, plan.path),
-                slots,
-            )
+            self.step(inputs)
             self.ledger.steps += 1
         self.steps += 1
         self.task.step += 1

@@ -9,7 +9,10 @@ from s6mod.engine.checkpoint import read_state, write_state
 from s6mod.errors import CheckpointError
 
 TREE = {
-    "weights": {"a": torch.arange(6.0).reshape(2, 3), "b": torch.randn(4, 4).to(memory_format=torch.contiguous_format).T},
+    "weights": {
+        "a": torch.arange(6.0).reshape(2, 3),
+        "b": torch.randn(4, 4).to(memory_format=torch.contiguous_format).T,
+    },
     "counts": {"step": 7, "rate": 0.1, "names": ["x", "y"], "none": None},
     "generator": torch.Generator().manual_seed(3).get_state(),
 }

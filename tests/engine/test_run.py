@@ -100,7 +100,12 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
         "output.checkpoint_every=2", "output.log_every=3",
         "branch.d_inner=12", "branch.num_patterns=3", "branch.state_dim=4",
     )]  # fmt: skip
-    command = [sys.executable, "-c", "import torch; torch.set_num_threads(1); from s6mod.cli import main; main()", "train"]
+    command = [
+        sys.executable,
+        "-c",
+        "import torch; torch.set_num_threads(1); from s6mod.cli import main; main()",
+        "train",
+    ]
     fresh = ["--branch", "s6mod", "--quiet", *options]
     subprocess.run([*command, *fresh, "--out", str(tmp_path / "straight")], check=True, capture_output=True)
 
@@ -124,7 +129,12 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     assert_same_tree(state(tmp_path / "straight"), state(folder))
     assert records(tmp_path / "straight") == records(folder)
     a, b = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("straight", "killed"))
-    assert (a["matrices"], a["metrics"], a["hash"], a["stream"]) == (b["matrices"], b["metrics"], b["hash"], b["stream"])
+    assert (a["matrices"], a["metrics"], a["hash"], a["stream"]) == (
+        b["matrices"],
+        b["metrics"],
+        b["hash"],
+        b["stream"],
+    )
 
 
 def test_evaluating_within_tasks_leaves_the_trajectory_unchanged(tmp_path, digits):

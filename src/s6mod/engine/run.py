@@ -57,7 +57,8 @@ class RunConfig(LearnerConfig):
         """Names the run: everything that can change its result, and nothing else."""
         values = self.plain()
         del values["output"]
-        del values["engine"]["device"], values["data"]["root"]
+        del values["engine"]["device"], values["engine"]["capture"], values["engine"]["eval_batch"]
+        del values["data"]["root"]
         return digest(values)
 
     @property

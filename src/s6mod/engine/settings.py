@@ -17,6 +17,9 @@ class EngineConfig(Config):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="of convolutions and matrix products; auto: bfloat16 on CUDA, float32 on a CPU"
     )
+    capture: Literal["auto", "off"] = Field(
+        "auto", description="on CUDA: capture recurring steps as graphs and replay them, or launch every kernel"
+    )
     deterministic: bool = Field(False, description="on CUDA: only algorithms that give the same bits every time")
     eval_batch: int = Field(500, ge=1, description="images in one forward pass when predicting")
 
@@ -27,6 +30,7 @@ class Engine:
 
     device: torch.device
     bfloat16: bool
+    capture: bool
     eval_batch: int
 
     @classmethod
@@ -53,7 +57,8 @@ class Engine:
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         bfloat16 = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
-        return cls(device, bfloat16, config.eval_batch)
+        capture = config.capture == "auto" and device.type == "cuda"
+        return cls(device, bfloat16, capture, config.eval_batch)
 
     def autocast(self) -> torch.autocast:
         """The context in which forward passes run."""

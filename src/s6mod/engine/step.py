@@ -4,6 +4,7 @@ Nothing here reads a value back to the host.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,60 +50,77 @@ class Ledger:
         self.steps = state["steps"]
 
 
-def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer]) -> torch.optim.Optimizer:
+def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer], device: torch.device) -> torch.optim.Optimizer:
     """One optimiser over everything that learns; since Adam treats each parameter alone it equals one per peer."""
     kinds: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
-    parameters = [p for peer in peers for p in peer.learned_parameters()]
     return kinds[config.name](
-        parameters,
+        [p for peer in peers for p in peer.learned_parameters()],
         lr=config.lr,
         betas=config.betas,
         eps=config.eps,
         weight_decay=config.weight_decay,
         fused=True,
+        capturable=device.type == "cuda",
     )
 
 
-def compute_losses(
-    method: Method,
-    peers: list[Peer],
-    stream: Batch,
-    plan: Plan,
-    memory: ReplayMemory,
-    generators: dict[str, torch.Generator],
-) -> tuple[dict[str, Tensor], list[Losses]]:
-    """All terms of all peers by name (the total loss is their sum), and what each peer's pass gave."""
-    views = method.draw(stream, plan, memory, generators["method"])
-    losses = [method.losses(peer, views, memory, generators["method"]) for peer in peers]
-    losses = method.couple(peers, views, losses)
-    terms: dict[str, Tensor] = {}
-    for number, (peer, loss) in enumerate(zip(peers, losses, strict=True), start=1):
-        prefix = f"net{number}/" if len(peers) > 1 else ""
-        terms |= {prefix + name: term for name, term in loss.terms.items()}
-        if peer.branch is not None:
-            extra = peer.branch.losses(loss.tap, generators["branch"])
-            terms |= {f"{prefix}branch/{name}": term for name, term in extra.items()}
-    return terms, losses
+@dataclass(frozen=True)
+class Inputs:
+    """What the host hands to a step: the stream batch, the method's plan, and where the batch goes in memory."""
+
+    stream: Batch
+    plan: Plan
+    slots: Tensor  # (B,)
+
+    def to(self, device: torch.device) -> "Inputs":
+        """The same on the device."""
+        stream = Batch(_moved(self.stream.images, device), _moved(self.stream.labels, device))
+        rows = {name: _moved(value, device) for name, value in self.plan.rows.items()}
+        return Inputs(stream, Plan(rows, self.plan.path), _moved(self.slots, device))
 
 
-def train_step(
-    method: Method,
-    peers: list[Peer],
-    optimizer: torch.optim.Optimizer,
-    memory: ReplayMemory,
-    generators: dict[str, torch.Generator],
-    engine: Engine,
-    ledger: Ledger,
-    stream: Batch,
-    plan: Plan,
-    slots: Tensor,
-) -> None:
-    """One step, from device inputs to updated parameters, buffers and memory."""
-    with engine.autocast():
-        terms, losses = compute_losses(method, peers, stream, plan, memory, generators)
-    optimizer.zero_grad(set_to_none=True)
-    torch.stack([term.float() for term in terms.values()]).sum().backward()
-    optimizer.step()
-    method.commit([loss.carry for loss in losses])
-    memory.store(slots, stream.images, stream.labels)
-    ledger.add(terms)
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=True)
+
+
+@dataclass
+class Step:
+    """One training step, from device inputs to updated parameters, buffers and memory."""
+
+    method: Method
+    peers: list[Peer]
+    optimizer: torch.optim.Optimizer
+    memory: ReplayMemory
+    generators: dict[str, torch.Generator]
+    engine: Engine
+    ledger: Ledger
+
+    def __call__(self, inputs: Inputs) -> None:
+        """Take the step with inputs that may still be on the host."""
+        self.compute(inputs.to(self.engine.device))
+
+    def compute(self, inputs: Inputs) -> None:
+        """The device's work. It is the same whether launched kernel by kernel or captured and replayed."""
+        with self.engine.autocast():
+            terms, losses = self.losses(inputs)
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.stack([term.float() for term in terms.values()]).sum().backward()
+        self.optimizer.step()
+        self.method.commit([loss.carry for loss in losses])
+        self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
+        self.ledger.add(terms)
+
+    def losses(self, inputs: Inputs) -> tuple[dict[str, Tensor], list[Losses]]:
+        """All terms of all peers by name (the total loss is their sum), and what each peer's pass gave."""
+        method, memory, random = self.method, self.memory, self.generators["method"]
+        views = method.draw(inputs.stream, inputs.plan, memory, random)
+        losses = [method.losses(peer, views, memory, random) for peer in self.peers]
+        losses = method.couple(self.peers, views, losses)
+        terms: dict[str, Tensor] = {}
+        for number, (peer, loss) in enumerate(zip(self.peers, losses, strict=True), start=1):
+            prefix = f"net{number}/" if len(self.peers) > 1 else ""
+            terms |= {prefix + name: term for name, term in loss.terms.items()}
+            if peer.branch is not None:
+                extra = peer.branch.losses(loss.tap, self.generators["branch"])
+                terms |= {f"{prefix}branch/{name}": term for name, term in extra.items()}
+        return terms, losses

@@ -1,0 +1,87 @@
+"""Captured steps: a step that recurs is recorded once as a CUDA graph and replayed with new inputs.
+
+A step on small images is bound by the launching of its kernels; a replay launches all of them at once. Steps of the
+same signature (code path and input shapes) run the same kernels, so the first few run eagerly, as ordinary steps that
+also warm everything up; capturing itself computes nothing. The learner's state is therefore the same as without it.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s6mod.engine.step import Inputs, Step
+from s6mod.methods.base import Batch, Plan
+
+EAGER_STEPS = 3  # of each signature before it is captured: shapes that come only once or twice are never captured
+
+
+class CapturedStep:
+    """A ``Step`` on a CUDA stream of its own, replayed where its signature recurs."""
+
+    def __init__(self, step: Step) -> None:
+        self.eager = step
+        self.cuda_stream = torch.cuda.Stream(step.engine.device)
+        self.pool: Any = torch.cuda.graph_pool_handle()
+        self.seen: Counter[Hashable] = Counter()
+        self.graphs: dict[Hashable, _Recording] = {}
+
+    def __call__(self, inputs: Inputs) -> None:
+        """Take the step with inputs that may still be on the host."""
+        signature = _signature(inputs)
+        # What the caller's stream computed must be there before we read it, and stay until we have.
+        self.cuda_stream.wait_stream(torch.cuda.current_stream(self.eager.engine.device))
+        with torch.cuda.stream(self.cuda_stream):
+            if inputs.stream.images.is_cuda:
+                inputs.stream.images.record_stream(self.cuda_stream)
+            if signature in self.graphs:
+                self.graphs[signature].replay(inputs)
+            elif self.seen[signature] < EAGER_STEPS:
+                self.seen[signature] += 1
+                self.eager(inputs)
+            else:
+                self.graphs[signature] = _Recording(self.eager, inputs, self.pool)
+                self.graphs[signature].replay(inputs)
+        # Whoever goes on after the step (an evaluation, a saved state) sees its results.
+        torch.cuda.current_stream(self.eager.engine.device).wait_stream(self.cuda_stream)
+
+    def losses(self, inputs: Inputs) -> object:
+        """As ``Step.losses``."""
+        return self.eager.losses(inputs)
+
+
+class _Recording:
+    """One graph with the static inputs it reads."""
+
+    def __init__(self, step: Step, inputs: Inputs, pool: Any) -> None:
+        device = step.engine.device
+        self.images = torch.empty_like(inputs.stream.images, device=device)
+        # All small integer inputs travel in one copy.
+        self.integers = torch.zeros(len(_pack(inputs)), dtype=torch.int64, device=device)
+        parts = self.integers.split(
+            [len(inputs.stream.labels), len(inputs.slots), *map(len, inputs.plan.rows.values())]
+        )
+        rows = dict(zip(inputs.plan.rows, parts[2:], strict=True))
+        static = Inputs(Batch(self.images, parts[0]), Plan(rows, inputs.plan.path), parts[1])
+        self.graph = torch.cuda.CUDAGraph()
+        for generator in step.generators.values():
+            self.graph.register_generator_state(generator)
+        with torch.cuda.graph(self.graph, pool=pool, stream=torch.cuda.current_stream(device)):
+            step.compute(static)
+
+    def replay(self, inputs: Inputs) -> None:
+        """Run the recorded step on new inputs."""
+        self.images.copy_(inputs.stream.images, non_blocking=True)
+        self.integers.copy_(_pack(inputs), non_blocking=True)
+        self.graph.replay()
+
+
+def _pack(inputs: Inputs) -> Tensor:
+    return torch.cat([inputs.stream.labels, inputs.slots, *inputs.plan.rows.values()])
+
+
+def _signature(inputs: Inputs) -> Hashable:
+    rows = tuple((name, len(value)) for name, value in inputs.plan.rows.items())
+    return inputs.plan.path, tuple(inputs.stream.images.shape), rows
