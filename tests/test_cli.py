@@ -129,7 +129,7 @@ def test_demo_will_not_replace_a_folder_of_somebody_else(tmp_path, monkeypatch, 
 def test_bench_prints_milliseconds_memory_and_ratio(monkeypatch, capsys):
     code, out, err = call(monkeypatch, capsys, "bench", "--width", 4, "--steps", 2, "--json")
     assert code == 0, err
-    rows = {row["learner"]: row for row in json.loads(out)["steps"]}
+    rows = {row["learner"]: row for row in json.loads(out)["rows"]}
     assert rows.keys() == {"er", "er+s6mod", "er+confidence"}
     assert rows["er"]["ratio"] == 1
     assert all(row["ms_per_step"] > 0 and row["peak_bytes"] > 0 for row in rows.values())

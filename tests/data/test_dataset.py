@@ -41,9 +41,10 @@ def test_numpy_and_torch_bytes_and_floats_give_the_same_data_set(dataset):
 def test_later_writes_to_the_arrays_do_not_reach_the_data_set():
     x, y, tx, ty = arrays()
     dataset = Dataset.from_arrays(x, y, tx, ty)
-    before = dataset.train_images.clone()
-    x[:] = 0
-    assert torch.equal(dataset.train_images, before)
+    before = dataset.train_images.clone(), dataset.train_labels.clone()
+    x[:], y[:] = 0, 0
+    assert torch.equal(dataset.train_images, before[0])
+    assert torch.equal(dataset.train_labels, before[1])
 
 
 def test_it_is_frozen(dataset):

@@ -51,13 +51,13 @@ class Dataset:
     ) -> "Dataset":
         """A data set from NumPy or torch arrays: images (N, C, H, W), uint8 or float in [0, 1], integer labels.
 
-        Grey images are repeated to three channels. Classes without ``class_names`` are named by their number. The
-        images are copied: what is written into the arrays later does not reach the data set.
+        Grey images are repeated to three channels. Classes without ``class_names`` are named by their number. All
+        is copied: what is written into the arrays later does not reach the data set.
         """
         train, test = (as_uint8_images(x).clone() for x in (train_images, test_images))
         num_classes = None if class_names is None else len(class_names)
-        train_y = as_labels(train_labels, num_classes, len(train))
-        test_y = as_labels(test_labels, num_classes, len(test))
+        train_y = as_labels(train_labels, num_classes, len(train)).clone()
+        test_y = as_labels(test_labels, num_classes, len(test)).clone()
         if class_names is None:
             top = max(int(train_y.max()), int(test_y.max()))
             if top >= len(train_y):  # before a name is made for each of perhaps billions of numbers

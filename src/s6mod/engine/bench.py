@@ -1,6 +1,6 @@
 """Speed and memory of a training step, measured in one run so that the ratios can be trusted.
 
-Learners are timed in turns, step by step, so that whatever else the machine does hits all of them alike.
+Learners are timed in turns, a few steps each, so that whatever else the machine does hits all of them alike.
 """
 
 import json
@@ -8,8 +8,8 @@ import multiprocessing
 import resource
 import sys
 import time
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -19,56 +19,104 @@ from s6mod.engine.environment import describe
 from s6mod.learner import Learner
 
 MEMORY_SIZE = 2000
+MEMORY_BATCH = 64
 NUM_CLASSES = 100
 STREAM_BATCH = 10
-WARM_UP = 3
-BRANCHES = (None, "s6mod", "confidence")
+WARM_UP = 6  # steps: enough for a captured engine to have captured
+BRANCHES = ("none", "s6mod", "confidence")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A learner to be measured."""
+
+    branch: str
+    capture: str
+    width: int
+    device: str
+    precision: str
+
+    @property
+    def name(self) -> str:
+        """As in a table."""
+        return "er" if self.branch == "none" else f"er+{self.branch}"
+
+    def learner(self) -> Learner:
+        """A learner whose memory holds enough for a full memory batch, so that every step has the final shape."""
+        learner = Learner(
+            {"name": "er", "network": {"width": self.width}, "memory_batch": MEMORY_BATCH},
+            None if self.branch == "none" else self.branch,
+            num_classes=NUM_CLASSES,
+            memory_size=MEMORY_SIZE,
+            engine={"device": self.device, "precision": self.precision, "capture": self.capture},
+        )
+        x, y = (torch.cat(parts) for parts in zip(*_batches(7), strict=True))
+        learner.learn(x, y)
+        return learner
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of the table."""
+
+    learner: str
+    steps: str  # eager or captured
+    ms_per_step: float
+    ratio: float  # to ER without a branch, launched the same way
+    images_per_second: float
+    peak_bytes: int
 
 
 def run_bench(width: int, steps: int, device: str, precision: str, as_json: bool, console: Console) -> None:
     """ER alone and with each branch: median milliseconds, peak memory, and the ratio to ER."""
-    learners = {_name(branch): _ready_learner(branch, width, device, precision) for branch in BRANCHES}
-    batches = _batches(steps + WARM_UP)
-    times: dict[str, list[float]] = {name: [] for name in learners}
-    for x, y in batches:
-        for name, learner in learners.items():
-            times[name].append(_timed(learner, x, y))
-    base = median(times["er"][WARM_UP:])
-    rows: list[dict[str, Any]] = [
-        {
-            "learner": name,
-            "ms_per_step": 1000 * median(times[name][WARM_UP:]),
-            "ratio": median(times[name][WARM_UP:]) / base,
-            "images_per_second": (learners[name].config.method.memory_batch + STREAM_BATCH)
-            / median(times[name][WARM_UP:]),
-            "peak_bytes": _peak_bytes(branch, width, device, precision),
-        }
-        for name, branch in ((_name(branch), branch) for branch in BRANCHES)
-    ]
-    facts = describe(learners["er"].engine.device) | {
-        "width": width,
-        "steps": steps,
-        "bfloat16": learners["er"].engine.bfloat16,
-    }
+    cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    captures = ("auto", "off") if cuda else ("off",)
+    subjects = [Subject(branch, capture, width, device, precision) for capture in captures for branch in BRANCHES]
+    learners = {subject: subject.learner() for subject in subjects}
+    for learner in learners.values():
+        _seconds_per_step(learner, WARM_UP)
+    turn = 20 if cuda else 1
+    times: dict[Subject, list[float]] = {subject: [] for subject in subjects}
+    for _ in range(max(1, steps // turn)):
+        for subject, learner in learners.items():
+            times[subject].append(_seconds_per_step(learner, turn))
+    rows = [_measured(subject, times) for subject in subjects]
+    engine = next(iter(learners.values())).engine
+    facts = describe(engine.device) | {"width": width, "steps": steps, "bfloat16": engine.bfloat16}
     if as_json:
-        print(json.dumps({"environment": facts, "steps": rows}, indent=1))
-        return
-    table = Table(title=f"one step: {STREAM_BATCH} stream + 64 memory images, 32x32, width {width}, {facts['device']}")
-    for column in ("learner", "ms/step", "to ER", "images/s", "peak memory"):
-        table.add_column(column, justify="left" if column == "learner" else "right")
+        print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows]}, indent=1))
+    else:
+        console.print(_table(rows, facts))
+
+
+def _measured(subject: Subject, times: dict[Subject, list[float]]) -> Measured:
+    seconds = median(times[subject])
+    base = Subject("none", subject.capture, subject.width, subject.device, subject.precision)
+    return Measured(
+        subject.name,
+        "eager" if subject.capture == "off" else "captured",
+        1000 * seconds,
+        seconds / median(times[base]),
+        (MEMORY_BATCH + STREAM_BATCH) / seconds,
+        _peak_bytes(subject),
+    )
+
+
+def _table(rows: list[Measured], facts: dict[str, object]) -> Table:
+    images = f"{STREAM_BATCH} stream + {MEMORY_BATCH} memory images, 32x32"
+    table = Table(title=f"one step: {images}, width {facts['width']}, {facts['device']}")
+    for column in ("learner", "steps", "ms/step", "to ER", "images/s", "peak memory"):
+        table.add_column(column, justify="left" if column in ("learner", "steps") else "right")
     for row in rows:
         table.add_row(
-            str(row["learner"]),
-            f"{row['ms_per_step']:.2f}",
-            f"{row['ratio']:.3f}",
-            f"{row['images_per_second']:.0f}",
-            f"{row['peak_bytes'] / 2**20:.0f} MiB",
+            row.learner,
+            row.steps,
+            f"{row.ms_per_step:.2f}",
+            f"{row.ratio:.3f}",
+            f"{row.images_per_second:.0f}",
+            f"{row.peak_bytes / 2**20:.0f} MiB",
         )
-    console.print(table)
-
-
-def _name(branch: str | None) -> str:
-    return "er" if branch is None else f"er+{branch}"
+    return table
 
 
 def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -82,38 +130,30 @@ def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     ]
 
 
-def _ready_learner(branch: str | None, width: int, device: str, precision: str) -> Learner:
-    """A learner whose memory holds enough for a full memory batch, so that every step has the final shape."""
-    learner = Learner(
-        {"name": "er", "network": {"width": width}, "memory_batch": 64},
-        branch,
-        num_classes=NUM_CLASSES,
-        memory_size=MEMORY_SIZE,
-        engine={"device": device, "precision": precision},
-    )
-    x, y = (torch.cat(parts) for parts in zip(*_batches(7), strict=True))
-    learner.learn(x, y)
-    return learner
-
-
-def _timed(learner: Learner, x: torch.Tensor, y: torch.Tensor) -> float:
+def _seconds_per_step(learner: Learner, steps: int) -> float:
+    batches = _batches(steps)
+    _wait(learner)
     begin = time.perf_counter()
-    learner.learn(x, y)
+    for x, y in batches:
+        learner.learn(x, y)
+    _wait(learner)
+    return (time.perf_counter() - begin) / steps
+
+
+def _wait(learner: Learner) -> None:
     if learner.engine.device.type == "cuda":
         torch.cuda.synchronize(learner.engine.device)
-    return time.perf_counter() - begin
 
 
-def _peak_bytes(branch: str | None, width: int, device: str, precision: str) -> int:
-    """Peak memory of a few steps: of the device on CUDA, of a fresh process on a CPU."""
+def _peak_bytes(subject: Subject) -> int:
+    """Peak memory of a few steps in a fresh process: of the device on CUDA, of the process on a CPU."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return int(pool.apply(_peak_in_this_process, (branch, width, device, precision)))
+        return pool.apply(_peak_in_this_process, (subject,))
 
 
-def _peak_in_this_process(branch: str | None, width: int, device: str, precision: str) -> int:
-    learner: Any = _ready_learner(branch, width, device, precision)
-    for x, y in _batches(2):
-        learner.learn(x, y)
+def _peak_in_this_process(subject: Subject) -> int:
+    learner = subject.learner()
+    _seconds_per_step(learner, WARM_UP)
     if learner.engine.device.type == "cuda":
         return torch.cuda.max_memory_allocated(learner.engine.device)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,5 +1,6 @@
 """How a learner computes: device, precision, memory layout, determinism. None of it changes what is computed."""
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,6 +55,7 @@ class Engine:
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         if config.deterministic and device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         bfloat16 = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")

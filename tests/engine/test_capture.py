@@ -1,0 +1,79 @@
+import warnings
+
+import fakes
+import pytest
+import torch
+from states import assert_same_tree
+
+from s6mod import Learner
+
+assert fakes.Duo  # registers the method "duo"
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+S6MOD = {"name": "s6mod", "d_inner": 16, "num_patterns": 3, "noisy_gate": True}
+SETTINGS = [("er", None), ("er", S6MOD), ("er", {**S6MOD, "view": "fresh"}), ("duo", None), ("duo", S6MOD)]
+
+
+def learner(method, branch, capture, precision="auto", size=16):
+    return Learner(
+        {"name": method, "network": {"width": 8}, "memory_batch": 24},
+        branch,
+        num_classes=10,
+        memory_size=60,
+        engine={"device": "cuda", "capture": capture, "precision": precision, "deterministic": True},
+    )
+
+
+def batches(count, size=16):
+    generator = torch.Generator().manual_seed(0)
+    for position in range(count):
+        x = torch.randint(0, 256, (10, 3, size, size), generator=generator, dtype=torch.uint8)
+        yield position, x, torch.randint(0, 2 + 2 * (position // 15), (10,), generator=generator)
+
+
+@gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("method", "branch"), SETTINGS)
+def test_captured_steps_equal_eager_steps_to_the_bit(method, branch, precision):
+    captured, eager = (learner(method, branch, capture, precision) for capture in ("auto", "off"))
+    for position, x, y in batches(50):
+        for one in (captured, eager):
+            one.learn(x, y)
+            if position % 15 == 14:
+                one.end_task()
+    assert len(captured.step.graphs) >= 1
+    assert_same_tree(eager.state_dict(), captured.state_dict())
+
+
+@gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("capture", ["auto", "off"])
+@pytest.mark.parametrize(("method", "branch"), SETTINGS)
+def test_no_step_waits_for_the_device(method, branch, capture):
+    one = learner(method, branch, capture)
+    steps = list(batches(14))
+    for _, x, y in steps[:12]:  # fill, warm up, capture
+        one.learn(x, y)
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _, x, y in steps[12:]:
+            one.learn(x, y)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@gpu
+@pytest.mark.gpu
+def test_a_captured_learner_saved_and_loaded_goes_on_to_the_same_bits(tmp_path):
+    straight, half = learner("er", S6MOD, "auto"), learner("er", S6MOD, "auto")
+    for position, x, y in batches(30):
+        straight.learn(x, y)
+        if position == 17:
+            half.save(tmp_path)
+            half = Learner.load(tmp_path)
+        half.learn(x, y)
+    assert_same_tree(straight.state_dict(), half.state_dict())
