@@ -1,6 +1,7 @@
 """The command line. Each command imports what it needs when it runs, so that ``--help`` answers at once."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +62,16 @@ def train(
         int | None, typer.Option(help="Images kept for replay.  [default: by data set]", rich_help_panel=WHAT)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed.  [default: 0]", rich_help_panel=WHAT)] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: runs/NAME]", rich_help_panel=HOW)] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Several seeds, e.g. 0-4 or 0,2,5: side by side on a GPU.", rich_help_panel=HOW)
+    ] = None,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Runs that share a GPU.  [default: by free memory]", rich_help_panel=HOW)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Run folder (of several seeds: their parent).  [default: runs/NAME]", rich_help_panel=HOW),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=HOW)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)] = None,
     data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)] = None,
@@ -82,36 +92,62 @@ def train(
         typer.Option("--show-config", help="Print the whole configuration and stop.", rich_help_panel=MORE),
     ] = False,
 ) -> None:
-    """Train one learner on one stream."""
+    """Train a learner on a stream, for one seed or several."""
     flags = {"method": method, "branch": branch, "data": data, "memory": memory, "seed": seed}
     if resume is not None:
-        given = [f"--{name}" for name, value in flags.items() if value is not None]
-        given += ["--set"] * bool(assignments) + ["--config"] * (config is not None) + ["--out"] * (out is not None)
+        given = [f"--{name}" for name, value in (flags | {"config": config, "out": out}).items() if value is not None]
+        given += ["--set"] * bool(assignments) + ["--seeds"] * (seeds is not None)
         if given:
             raise typer.BadParameter(f"--resume takes the run's own configuration; leave out {', '.join(given)}")
+    if seed is not None and seeds is not None:
+        raise typer.BadParameter("give --seed or --seeds, not both")
 
+    from s6mod.data import load
     from s6mod.display import RunDisplay, result_table
+    from s6mod.engine.execute import execute
     from s6mod.engine.run import Run
+    from s6mod.engine.run_config import read_run_config
+    from s6mod.engine.settings import Engine
 
     console = Console()
-    with RunDisplay(console, quiet or show_config) as display:
-        if resume is not None:
-            from s6mod.engine.run import read_run_config
+    if resume is not None:
+        configs, folders = [read_run_config(resume)], [resume]
+    else:
+        base = _compose(flags, device, data_root, config, assignments or [])
+        if show_config:
+            import yaml
 
-            run = Run.resume(resume, watch=display.watch(read_run_config(resume)))
-            result = run.finish()
-        else:
-            run_config = _compose(flags, device, data_root, config, assignments or [])
-            if show_config:
-                import yaml
+            typer.echo(yaml.safe_dump(base.plain(), sort_keys=False), nl=False)
+            return
+        chosen = _numbers(seeds) if seeds is not None else [base.seed]
+        configs = [base.model_copy(update={"seed": number}) for number in chosen]
+        names = [each.folder_name for each in configs]
+        folders = [(out or Path("runs")) / name for name in names] if out is None or seeds is not None else [out]
 
-                typer.echo(yaml.safe_dump(run_config.plain(), sort_keys=False), nl=False)
-                return
-            folder = out if out is not None else Path("runs") / run_config.folder_name
-            run = Run(run_config, folder, watch=display.watch(run_config))
-            result = run.start()
-    console.print(result_table([result]))
-    console.print(f"{run.folder}", soft_wrap=True, highlight=False)
+    with RunDisplay(console, quiet) as display:
+        dataset = load(configs[0].data.name, configs[0].data.root).to(Engine.resolve(configs[0].engine).device)
+
+        def make(each: Any, folder: Path) -> Run:
+            watch = display.watch(each)
+            if resume is not None:
+                return Run.resume(folder, dataset, watch)
+            return Run.begin(each, folder, dataset, watch)
+
+        results = execute([partial(make, each, folder) for each, folder in zip(configs, folders, strict=True)], at_once)
+    console.print(result_table(results))
+    for folder in folders:
+        console.print(str(folder), soft_wrap=True, highlight=False)
+
+
+def _numbers(text: str) -> list[int]:
+    """``0-3,7`` -> 0, 1, 2, 3, 7."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise typer.BadParameter(f"expected seeds such as 0-4 or 0,2,5, got {text!r}")
+        numbers += range(int(first), int(last or first) + 1)
+    return list(dict.fromkeys(numbers))
 
 
 def _compose(
@@ -123,7 +159,7 @@ def _compose(
 ) -> Any:
     """Defaults, then the preset of what was chosen, then the file, then the flags, then --set: later ones win."""
     from s6mod.config import assign, merge, read_yaml
-    from s6mod.engine.run import RunConfig
+    from s6mod.engine.run_config import RunConfig
     from s6mod.experiments.presets import preset
 
     given = read_yaml(file) if file is not None else {}

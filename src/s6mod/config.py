@@ -7,6 +7,7 @@ with its meaning in the description; an unknown key is an error that names the n
 import difflib
 import hashlib
 import json
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -70,7 +71,7 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
     if not equals or not key.strip():
         raise ConfigError(f"expected key=value, got {assignment!r}; write for instance method.optimizer.lr=0.001")
     try:
-        value: Any = yaml.safe_load(text)
+        value: Any = yaml.load(text, _Loader)
     except yaml.YAMLError:
         raise ConfigError(
             f"expected a YAML value after {key}=, got {text!r}; quote text that has special characters"
@@ -83,7 +84,7 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds."""
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.load(path.read_text(), _Loader)
     except OSError as error:
         raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -102,6 +103,22 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people mean it: ``off``, ``no`` and ``1e-3`` are not booleans and text, as old YAML has it."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float"))]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|false)$", re.IGNORECASE), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?([0-9]+\.[0-9]*|\.?[0-9]+)([eE][-+]?[0-9]+)?$|^[-+]?\.inf$|^\.nan$"),
+    list("-+0123456789."),
+)
 
 
 def _one_sentence(cls: type[BaseModel], error: ValidationError) -> str:

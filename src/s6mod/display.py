@@ -9,11 +9,12 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from s6mod.engine.run import Progress, RunConfig
+from s6mod.engine.run import Progress
+from s6mod.engine.run_config import RunConfig
 
 
 class RunDisplay:
-    """A progress bar for one run at a time; without a terminal, one line at the end of each task."""
+    """A progress bar for each run; without a terminal, one line at the end of each task."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self.console, self.quiet = console, quiet

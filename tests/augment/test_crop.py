@@ -6,11 +6,11 @@ from torch.nn import functional as F
 from s6mod.augment.crop import crop_resize, draw_boxes
 
 RATIO = (3 / 4, 4 / 3)
-CPU = torch.device("cpu")
 
 
 def boxes(batch, size, generator, scale=(0.2, 1.0), ratio=RATIO, attempts=10):
-    return draw_boxes(batch, size, scale, ratio, attempts, generator, CPU)
+    candidates = torch.rand((2, batch, attempts), generator=generator)
+    return draw_boxes(candidates, torch.rand((2, batch), generator=generator), size, scale, ratio)
 
 
 def random_boxes(batch, size, generator, smallest=1):

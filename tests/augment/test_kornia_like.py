@@ -63,6 +63,11 @@ def test_channels_last_input_gives_the_same_values_and_no_input_is_written_to():
     assert torch.equal(x, before)
 
 
+def test_stored_pixels_give_the_view_of_their_floats():
+    pixels, params = (255 * noise(16)).byte(), draw(16, (16, 16))
+    assert torch.equal(KorniaAugment().apply(pixels, params), KorniaAugment().apply(to_float(pixels), params))
+
+
 def test_reduced_precision_around_it_does_not_reach_the_pixels():
     x, params = noise(16), draw(16, (16, 16))
     with torch.autocast("cpu", torch.bfloat16):
@@ -187,7 +192,7 @@ def test_nothing_is_read_back_from_a_device():
     [
         (torch.zeros(2, 1, 8, 8), "repeat a grey channel"),
         (torch.zeros(3, 8, 8), r"expected images of shape \(B, 3, H, W\)"),
-        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "convert them with to_float"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.float64), "expected images in uint8, or in float32 from 0 to 1"),
     ],
 )
 def test_other_images_are_refused(generator, x, hint):

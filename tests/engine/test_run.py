@@ -13,7 +13,9 @@ from states import assert_same_tree
 from s6mod.config import merge
 from s6mod.data import Dataset, load
 from s6mod.engine.checkpoint import read_state
-from s6mod.engine.run import Interrupted, Run, RunConfig
+from s6mod.engine.execute import Interrupted, execute
+from s6mod.engine.run import Run
+from s6mod.engine.run_config import RunConfig
 from s6mod.errors import CheckpointError, ConfigError
 
 assert fakes.Duo  # registers the method "duo"
@@ -39,19 +41,27 @@ def digits():
     )
 
 
+def start(config, folder, dataset, watch=None):
+    return execute([lambda: Run.begin(config, folder, dataset, watch)])[0]
+
+
+def finish(folder, dataset, watch=None):
+    return execute([lambda: Run.resume(folder, dataset, watch)])[0]
+
+
 def records(folder):
     return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
 
 
 def state(folder):
     tree, _ = read_state(folder / "checkpoint")
-    for clock in ("seconds", "eval_seconds"):
+    for clock in ("seconds", "eval_seconds", "runs_at_once"):
         del tree["cursor"][clock]
     return tree
 
 
 def test_a_run_writes_its_folder(tmp_path, digits):
-    result = Run(quick(**S6MOD), tmp_path / "r", digits).start()
+    result = start(quick(**S6MOD), tmp_path / "r", digits)
     assert {p.name for p in (tmp_path / "r").iterdir()} == {
         "config.json", "stream.safetensors", "records.jsonl", "checkpoint", "result.json",
     }  # fmt: skip
@@ -74,7 +84,7 @@ def test_a_run_writes_its_folder(tmp_path, digits):
 
 @pytest.mark.parametrize("over", [{}, S6MOD, {"method": {"name": "duo", "network": {"width": 4}}}])
 def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, over):
-    Run(quick(**over), tmp_path / "straight", digits).start()
+    start(quick(**over), tmp_path / "straight", digits)
     folder = tmp_path / "stopped"
 
     for stop_at in (3, 7, 12):
@@ -83,11 +93,10 @@ def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, ov
             if progress.step >= at:
                 signal.raise_signal(signal.SIGTERM)
 
-        run = Run.resume(folder, digits, ask) if folder.exists() else Run(quick(**over), folder, digits, ask)
         with pytest.raises(Interrupted, match=r"SIGTERM; go on with: s6mod train --resume"):
-            run.finish() if stop_at > 3 else run.start()
+            finish(folder, digits, ask) if folder.exists() else start(quick(**over), folder, digits, ask)
         assert not (folder / "result.json").exists()
-    Run.resume(folder, digits).finish()
+    finish(folder, digits)
 
     assert_same_tree(state(tmp_path / "straight"), state(folder))
     assert records(tmp_path / "straight") == records(folder)
@@ -137,9 +146,20 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     )
 
 
+def test_several_runs_give_what_each_gives_alone(tmp_path, digits):
+    configs = [quick(), quick(seed=1), quick(**S6MOD)]
+    together = execute(
+        [lambda config=config: Run.begin(config, tmp_path / "together" / config.hash, digits) for config in configs]
+    )
+    for config, result in zip(configs, together, strict=True):
+        alone = start(config, tmp_path / "alone" / config.hash, digits)
+        assert result["matrices"] == alone["matrices"]
+        assert_same_tree(state(tmp_path / "together" / config.hash), state(tmp_path / "alone" / config.hash))
+
+
 def test_evaluating_within_tasks_leaves_the_trajectory_unchanged(tmp_path, digits):
-    Run(quick(), tmp_path / "a", digits).start()
-    Run(quick(output={"eval_every": 2}), tmp_path / "b", digits).start()
+    start(quick(), tmp_path / "a", digits)
+    start(quick(output={"eval_every": 2}), tmp_path / "b", digits)
     a, b = state(tmp_path / "a"), state(tmp_path / "b")
     del a["records_bytes"], b["records_bytes"]
     assert_same_tree(a, b)
@@ -155,15 +175,15 @@ def test_what_is_logged_and_where_it_runs_does_not_name_the_run():
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path, digits):
-    Run(quick(), tmp_path, digits).start()
+    start(quick(), tmp_path, digits)
     with pytest.raises(ConfigError, match="go on with --resume"):
-        Run(quick(seed=1), tmp_path, digits).start()
-    assert Run.resume(tmp_path, digits).finish()["seed"] == 0
+        start(quick(seed=1), tmp_path, digits)
+    assert finish(tmp_path, digits)["seed"] == 0
 
 
 def test_resuming_refuses_what_does_not_fit(tmp_path, digits):
-    Run(quick(), tmp_path / "a", digits).start()
-    Run(quick(seed=1), tmp_path / "b", digits).start()
+    start(quick(), tmp_path / "a", digits)
+    start(quick(seed=1), tmp_path / "b", digits)
     with pytest.raises(CheckpointError, match="check the path"):
         Run.resume(tmp_path / "nowhere")
     for file in (tmp_path / "b" / "checkpoint").iterdir():
@@ -186,7 +206,7 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, digits):
 
 
 def test_resuming_elsewhere_warns(tmp_path, digits, monkeypatch):
-    Run(quick(), tmp_path, digits).start()
+    start(quick(), tmp_path, digits)
     (tmp_path / "result.json").unlink()
     monkeypatch.setattr("s6mod.engine.run.describe", lambda device: {"torch": "another", "threads": 1})
     with pytest.warns(UserWarning, match="last bits: torch was .* is another"):
@@ -199,5 +219,5 @@ def test_resuming_elsewhere_warns(tmp_path, digits, monkeypatch):
 
 def test_too_few_classes_are_refused_before_anything_is_written(tmp_path, digits):
     with pytest.raises(ConfigError, match="num_classes of at least 10"):
-        Run(quick(num_classes=5), tmp_path / "r", digits)
+        start(quick(num_classes=5), tmp_path / "r", digits)
     assert not (tmp_path / "r").exists()

@@ -1,4 +1,4 @@
-"""The contract of an augmentation, and the one place where pixels become floats.
+"""The contract of an augmentation, and what stored pixels are as floats.
 
 An augmentation is two verbs: ``draw`` decides for every image, ``apply`` computes. Both stay on the device and read
 nothing back. Which augmentation a method uses, and when, is the method's business.
@@ -24,7 +24,7 @@ class Augment(ABC, Generic[P]):
 
     @abstractmethod
     def apply(self, x: Tensor, params: P) -> Tensor:
-        """``x`` (B, 3, H, W), float32 in [0, 1], transformed as ``params`` say; same shape, new memory."""
+        """``x`` (B, 3, H, W), uint8 or float32 in [0, 1], as ``params`` say; same shape, float32, new memory."""
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """A fresh random view of ``x`` (B, 3, H, W)."""
@@ -40,10 +40,10 @@ def to_float(images: Tensor) -> Tensor:
 
 
 def check_images(x: Tensor) -> None:
-    """Refuse what is not a batch of float32 colour images; looks at shape and type only, never at values."""
+    """Refuse what is not a batch of colour images; looks at shape and type only, never at values."""
     if x.dim() != 4 or x.shape[1] != 3:
         raise InputError(
             f"expected images of shape (B, 3, H, W), got {tuple(x.shape)}; repeat a grey channel three times"
         )
-    if x.dtype != torch.float32:
-        raise InputError(f"expected float32 images in [0, 1], got {x.dtype}; convert them with to_float")
+    if x.dtype not in (torch.uint8, torch.float32):
+        raise InputError(f"expected images in uint8, or in float32 from 0 to 1, got {x.dtype}; convert them")

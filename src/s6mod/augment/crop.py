@@ -12,37 +12,36 @@ from torch.nn import functional as F
 
 
 def draw_boxes(
-    batch: int,
-    size: tuple[int, int],
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-    attempts: int,
-    generator: torch.Generator,
-    device: torch.device,
+    candidates: Tensor, corner: Tensor, size: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float]
 ) -> Tensor:
-    """Crop boxes (batch, 4) int64: top, left, height, width.
+    """Crop boxes (B, 4) int64: top, left, height, width; from uniform numbers (2, B, attempts) and (2, B).
 
-    Per image, ``attempts`` candidates with area fraction U(scale) and log-uniform aspect (height / width) in
-    ``ratio``, sides rounded to whole pixels; the first that is strictly smaller than the image in both sides wins.
-    If none is, the box is the widest one of the lowest aspect. The corner is uniform over all whole-pixel places.
+    Per image, all candidates have an area fraction U(scale) and a log-uniform aspect (height / width) in ``ratio``,
+    sides rounded to whole pixels; the first that is strictly smaller than the image in both sides wins. If none is,
+    the box is that of ``last_resort``. The corner is uniform over all whole-pixel places.
     """
     H, W = size
-    u = torch.rand((2, batch, attempts), generator=generator, device=device)
-    area = (scale[0] + (scale[1] - scale[0]) * u[0]) * (H * W)
-    aspect = torch.exp(math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * u[1])
+    area = (scale[0] + (scale[1] - scale[0]) * candidates[0]) * (H * W)
+    aspect = torch.exp(math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * candidates[1])
     height = torch.round(torch.sqrt(area * aspect))  # (B, attempts)
     width = torch.round(torch.sqrt(area / aspect))
     fits = (height >= 1) & (height < H) & (width >= 1) & (width < W)
 
     # The box of last resort is one more candidate, which always fits.
-    height = F.pad(height, (0, 1), value=max(1, min(H, round(W * ratio[0]))))
-    width = F.pad(width, (0, 1), value=max(1, min(W, round(H / ratio[0]))))
+    last_height, last_width = last_resort(size, ratio)
+    height = F.pad(height, (0, 1), value=last_height)
+    width = F.pad(width, (0, 1), value=last_width)
     first = F.pad(fits.float(), (0, 1), value=1.0).argmax(1, keepdim=True)  # of equal values, argmax takes the first
     height, width = height.gather(1, first)[:, 0], width.gather(1, first)[:, 0]  # (B,)
 
-    u = torch.rand((2, batch), generator=generator, device=device)
-    left, top = torch.floor(u[0] * (W + 1 - width)), torch.floor(u[1] * (H + 1 - height))
+    left, top = torch.floor(corner[0] * (W + 1 - width)), torch.floor(corner[1] * (H + 1 - height))
     return torch.stack([top, left, height, width], dim=1).long()
+
+
+def last_resort(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]:
+    """Height and width of the box where no candidate fits: the widest one of the lowest aspect."""
+    H, W = size
+    return max(1, min(H, round(W * ratio[0]))), max(1, min(W, round(H / ratio[0])))
 
 
 def crop_resize(x: Tensor, box: Tensor, flip: Tensor) -> Tensor:

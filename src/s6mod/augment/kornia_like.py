@@ -1,7 +1,8 @@
 """The augmentation of ER, OCM and OCM-CCLDC: resized crop, flip, colour jitter, greyscale.
 
 It draws from the same distribution as kornia 0.6.8's RandomResizedCrop, RandomHorizontalFlip, ColorJitter and
-RandomGrayscale in sequence, and gives the same pixels for the same parameters; it needs no kornia.
+RandomGrayscale in sequence, and gives the same pixels for the same parameters; it needs no kornia. ``draw_params``
+and ``plain_view`` define it in tensor operations; where it can, ``fused`` does the same in one kernel each.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from s6mod.augment.base import Augment, check_images
+from s6mod.augment import fused
+from s6mod.augment.base import Augment, check_images, to_float
 from s6mod.augment.colour import grey, jitter
 from s6mod.augment.crop import crop_resize, draw_boxes
 from s6mod.config import Config
@@ -58,6 +60,19 @@ class KorniaParams:
     order: Tensor  # (4,) int64: a permutation of the columns of ``factors``, one for the whole batch
     grey: Tensor  # (B,) bool
 
+    @classmethod
+    def empty(cls, batch: int, device: torch.device) -> "KorniaParams":
+        """Memory for the parameters of ``batch`` images."""
+        flip, jitter, grey = (torch.empty(batch, dtype=torch.bool, device=device) for _ in range(3))
+        return cls(
+            box=torch.empty((batch, 4), dtype=torch.int64, device=device),
+            flip=flip,
+            jitter=jitter,
+            factors=torch.empty((batch, 4), dtype=torch.float32, device=device),
+            order=torch.empty(4, dtype=torch.int64, device=device),
+            grey=grey,
+        )
+
 
 class KorniaAugment(Augment[KorniaParams]):
     """Resized crop, flip, colour jitter, greyscale, in this order."""
@@ -67,29 +82,50 @@ class KorniaAugment(Augment[KorniaParams]):
 
     def draw(self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device) -> KorniaParams:
         """Independent draws for each image, except for the order of the jitter."""
-        c = self.config
-        box = draw_boxes(batch, size, c.scale, c.ratio, c.attempts, generator, device)
-        chance = torch.rand((3, batch), generator=generator, device=device)
-        reach = (c.brightness, c.contrast, c.saturation, c.hue)
-        factors = torch.rand((batch, 4), generator=generator, device=device)
-        columns = [
-            centre + r * (2 * u - 1) for centre, r, u in zip((1, 1, 1, 0), reach, factors.unbind(1), strict=True)
-        ]
-        return KorniaParams(
-            box=box,
-            flip=chance[0] < c.flip_probability,
-            jitter=chance[1] < c.jitter_probability,
-            factors=torch.stack(columns, dim=1),
-            order=torch.rand(4, generator=generator, device=device).argsort(),
-            grey=chance[2] < c.grey_probability,
-        )
+        uniform = torch.rand(sum(uniform_parts(batch, self.config.attempts)), generator=generator, device=device)
+        if not fused.available(uniform):
+            return draw_params(uniform, batch, size, self.config)
+        params = KorniaParams.empty(batch, device)
+        fused.fill_params(params, uniform, size, self.config)
+        return params
 
     def apply(self, x: Tensor, params: KorniaParams) -> Tensor:
-        """``x`` (B, 3, H, W), float32 in [0, 1], seen as ``params`` say."""
+        """``x`` (B, 3, H, W), uint8 or float32 in [0, 1], seen as ``params`` say."""
         check_images(x)
-        x = crop_resize(x, params.box, params.flip)
-        x = _select(params.jitter, jitter(x, params.factors, params.order), x)
-        return _select(params.grey, grey(x), x)
+        return fused.view(x, params) if fused.suits(x) else plain_view(x, params)
+
+
+def uniform_parts(batch: int, attempts: int) -> tuple[int, ...]:
+    """How many uniform numbers go to crop candidates, crop corners, the three masks, the factors and the order."""
+    return 2 * batch * attempts, 2 * batch, 3 * batch, 4 * batch, 4
+
+
+def draw_params(uniform: Tensor, batch: int, size: tuple[int, int], config: KorniaAugmentConfig) -> KorniaParams:
+    """What the ``uniform`` numbers in [0, 1) decide for ``batch`` images."""
+    candidates, corner, chance, factors, order = uniform.split(uniform_parts(batch, config.attempts))
+    chance = chance.view(3, batch)
+    reach = (config.brightness, config.contrast, config.saturation, config.hue)
+    columns = [
+        centre + r * (2 * u - 1)
+        for centre, r, u in zip((1, 1, 1, 0), reach, factors.view(batch, 4).unbind(1), strict=True)
+    ]
+    return KorniaParams(
+        box=draw_boxes(
+            candidates.view(2, batch, config.attempts), corner.view(2, batch), size, config.scale, config.ratio
+        ),
+        flip=chance[0] < config.flip_probability,
+        jitter=chance[1] < config.jitter_probability,
+        factors=torch.stack(columns, dim=1),
+        order=order.argsort(stable=True),
+        grey=chance[2] < config.grey_probability,
+    )
+
+
+def plain_view(x: Tensor, params: KorniaParams) -> Tensor:
+    """The view in tensor operations: the definition, and what runs where there are no fused kernels."""
+    x = crop_resize(to_float(x) if x.dtype == torch.uint8 else x, params.box, params.flip)
+    x = _select(params.jitter, jitter(x, params.factors, params.order), x)
+    return _select(params.grey, grey(x), x)
 
 
 def _select(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:

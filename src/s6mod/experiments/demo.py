@@ -1,13 +1,16 @@
 """The demonstration: ER with and without the branch, and with its control, on digits over a few seeds."""
 
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from s6mod.data import load
 from s6mod.display import RunDisplay, result_table
-from s6mod.engine.run import Run, RunConfig
+from s6mod.engine.execute import execute
+from s6mod.engine.run import Run
+from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.presets import preset
 from s6mod.report.figures import plot_matrices
@@ -27,12 +30,18 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).touch()
-    results: list[dict[str, Any]] = []
+    configs = [
+        RunConfig.parse(preset("er", branch, "digits", None) | {"seed": seed, "engine": {"device": "cpu"}})
+        for branch in BRANCHES
+        for seed in range(seeds)
+    ]
     with RunDisplay(console) as display:
-        for branch in BRANCHES:
-            for seed in range(seeds):
-                config = RunConfig.parse(preset("er", branch, "digits", None) | {"seed": seed})
-                results.append(Run(config, folder / config.folder_name, watch=display.watch(config)).start())
+        dataset = load("digits")
+
+        def make(config: RunConfig) -> Run:
+            return Run.begin(config, folder / config.folder_name, dataset, display.watch(config))
+
+        results = execute(partial(make, config) for config in configs)
     console.print(result_table(results))
     first = [result for result in results if result["seed"] == 0]
     picture = folder / "accuracy.png"

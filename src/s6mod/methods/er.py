@@ -30,8 +30,8 @@ class ERConfig(MethodConfig):
 class Views:
     """The joint batch, memory first."""
 
-    images: Tensor  # (K + B, C, H, W), un-augmented
-    view: Tensor  # the same, augmented
+    images: Tensor  # (K + B, C, H, W) uint8, un-augmented
+    view: Tensor  # the same as floats, augmented
     targets: Targets
 
 
@@ -55,7 +55,7 @@ class ER(Method):
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
         """[memory ; stream], augmented once."""
         images, labels = memory.gather(plan.rows["replay"])
-        joint = self.prepare(torch.cat([images, stream.images]))
+        joint = torch.cat([images, stream.images])
         return Views(joint, self.augment(joint, generator), Targets(torch.cat([labels, stream.labels])))
 
     def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:

@@ -1,0 +1,82 @@
+"""The configuration of a run: a learner's, with the data, the stream and the output; and its name.
+
+The hash of everything that can change a result names the run; folders, device and intervals take no part in it.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic import Field
+
+from s6mod.config import Config, digest
+from s6mod.data import DataConfig, Dataset
+from s6mod.data.streams import StreamConfig
+from s6mod.errors import CheckpointError, ConfigError
+from s6mod.learner import LearnerConfig
+
+
+class OutputConfig(Config):
+    """What is written and how often; none of it changes what is learned."""
+
+    log_every: int = Field(50, ge=1, description="steps between two records of loss terms and branch figures")
+    checkpoint_every: int = Field(1000, ge=1, description="steps between two checkpoints")
+    eval_every: int | None = Field(
+        None, ge=1, description="steps between evaluations within a task; none: at task ends only"
+    )
+    keep_checkpoint: bool = Field(True, description="keep the final state beside the result")
+
+
+class RunConfig(LearnerConfig):
+    """A learner's configuration with the data, the stream and the output."""
+
+    num_classes: int | None = Field(None, ge=2, description="capacity; none: as many classes as the data set has")  # type: ignore[assignment]
+    data: DataConfig = DataConfig()
+    stream: StreamConfig = StreamConfig()
+    output: OutputConfig = OutputConfig()
+
+    @property
+    def hash(self) -> str:
+        """Names the run: everything that can change its result, and nothing else."""
+        values = self.plain()
+        del values["output"]
+        del values["engine"]["device"], values["engine"]["capture"], values["engine"]["eval_batch"]
+        del values["data"]["root"]
+        return digest(values)
+
+    @property
+    def cell(self) -> str:
+        """The experiment without its seed: method[+branch]/data/memory."""
+        branch = f"+{self.branch.name}" if self.branch else ""
+        return f"{self.method.name}{branch}/{self.data.name}/{self.memory_size}"
+
+    @property
+    def folder_name(self) -> str:
+        """A folder name that a person can read and that no two different runs share."""
+        return f"{self.cell.replace('/', '-')}-seed{self.seed}-{self.hash}"
+
+    def learner_config(self, dataset: Dataset) -> LearnerConfig:
+        """The learner's part, with the capacity filled in."""
+        if self.num_classes is not None and self.num_classes < dataset.num_classes:
+            raise ConfigError(
+                f"expected num_classes of at least {dataset.num_classes}, which {dataset.name} has, "
+                f"got {self.num_classes}; raise it or leave it out"
+            )
+        values = {name: value for name, value in self.plain().items() if name in LearnerConfig.model_fields}
+        return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})
+
+
+def read_run_config(folder: Path) -> RunConfig:
+    """The configuration a run folder was begun with."""
+    file = folder / "config.json"
+    try:
+        content = json.loads(file.read_text())
+        config = RunConfig.parse(content["config"])
+    except OSError:
+        raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"expected a run's configuration, got a damaged {file}; restore it") from None
+    if config.hash != content["hash"]:
+        raise CheckpointError(
+            f"expected run {content['hash']} in {folder}, got a config.json that was edited; restore it"
+        )
+    return config
