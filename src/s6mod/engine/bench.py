@@ -36,11 +36,6 @@ class Subject:
     device: str
     precision: str
 
-    @property
-    def name(self) -> str:
-        """As in a table."""
-        return "er" if self.branch == "none" else f"er+{self.branch}"
-
     def learner(self) -> Learner:
         """A learner whose memory holds enough for a full memory batch, so that every step has the final shape."""
         learner = Learner(
@@ -81,19 +76,25 @@ def run_bench(width: int, steps: int, device: str, precision: str, as_json: bool
         for subject, learner in learners.items():
             times[subject].append(_seconds_per_step(learner, turn))
     rows = [_measured(subject, times) for subject in subjects]
+    packed = {branch: _packed(Subject(branch, "auto", width, device, precision)) for branch in BRANCHES if cuda}
     engine = next(iter(learners.values())).engine
     facts = describe(engine.device) | {"width": width, "steps": steps, "bfloat16": engine.bfloat16}
     if as_json:
-        print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows]}, indent=1))
+        print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows], "packed": packed}, indent=1))
     else:
         console.print(_table(rows, facts))
+        for branch, by_count in packed.items():
+            figures = ", ".join(f"{count}: {ms:.2f}" for count, ms in by_count.items())
+            console.print(
+                f"{_name(branch)} captured, ms per step and run, by the number of runs side by side: {figures}"
+            )
 
 
 def _measured(subject: Subject, times: dict[Subject, list[float]]) -> Measured:
     seconds = median(times[subject])
     base = Subject("none", subject.capture, subject.width, subject.device, subject.precision)
     return Measured(
-        subject.name,
+        _name(subject.branch),
         "eager" if subject.capture == "off" else "captured",
         1000 * seconds,
         seconds / median(times[base]),
@@ -117,6 +118,31 @@ def _table(rows: list[Measured], facts: dict[str, object]) -> Table:
             f"{row.peak_bytes / 2**20:.0f} MiB",
         )
     return table
+
+
+def _name(branch: str) -> str:
+    return "er" if branch == "none" else f"er+{branch}"
+
+
+def _packed(subject: Subject, steps: int = 100) -> dict[int, float]:
+    """Milliseconds per step and run of 1, 2, 4 and 8 captured learners that take turns, each on its own stream."""
+    figures = {}
+    for count in (1, 2, 4, 8):
+        learners = [subject.learner() for _ in range(count)]
+        streams = [torch.cuda.Stream(learner.engine.device) for learner in learners]
+        seconds = 0.0
+        for timed in (False, True):
+            batches = _batches(steps if timed else WARM_UP)
+            _wait(learners[0])
+            begin = time.perf_counter()
+            for x, y in batches:
+                for learner, stream in zip(learners, streams, strict=True):
+                    with torch.cuda.stream(stream):
+                        learner.learn(x, y)
+            _wait(learners[0])
+            seconds = time.perf_counter() - begin
+        figures[count] = 1000 * seconds / steps / count
+    return figures
 
 
 def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
