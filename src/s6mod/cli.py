@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from s6mod._version import __version__
+from s6mod.engine.allocator import keep_freed_memory
 from s6mod.errors import S6modError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ MORE = "Everything else"
 
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
+    keep_freed_memory()
     try:
         app()
     except S6modError as error:

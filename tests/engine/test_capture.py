@@ -1,4 +1,5 @@
 import warnings
+from functools import partial
 
 import fakes
 import pytest
@@ -6,6 +7,11 @@ import torch
 from states import assert_same_tree
 
 from s6mod import Learner
+from s6mod.data import load
+from s6mod.engine.checkpoint import read_state
+from s6mod.engine.execute import execute
+from s6mod.engine.run import Run
+from s6mod.engine.run_config import RunConfig
 
 assert fakes.Duo  # registers the method "duo"
 
@@ -77,3 +83,31 @@ def test_a_captured_learner_saved_and_loaded_goes_on_to_the_same_bits(tmp_path):
             half = Learner.load(tmp_path)
         half.learn(x, y)
     assert_same_tree(straight.state_dict(), half.state_dict())
+
+
+@gpu
+@pytest.mark.gpu
+def test_runs_side_by_side_give_to_the_bit_what_each_gives_alone(tmp_path):
+    digits = load("digits").to(torch.device("cuda"))
+    configs = [
+        RunConfig.parse(
+            {
+                "method": {"name": "er", "network": {"width": 8}, "memory_batch": 24},
+                "branch": branch,
+                "memory_size": 60,
+                "seed": seed,
+                "engine": {"device": "cuda", "deterministic": True},
+            }
+        )
+        for seed, branch in enumerate((None, S6MOD, {"name": "confidence"}))
+    ]
+
+    def finals(where, groups):
+        for group in groups:
+            execute([partial(Run.begin, c, tmp_path / where / c.hash, digits) for c in group], at_once=3)
+        return [read_state(tmp_path / where / c.hash / "checkpoint")[0] for c in configs]
+
+    for alone, together in zip(finals("alone", [[c] for c in configs]), finals("together", [configs]), strict=True):
+        assert_same_tree(alone["learner"], together["learner"])
+        assert alone["cursor"]["rows"] == together["cursor"]["rows"]
+        assert together["cursor"]["runs_at_once"] == 3

@@ -4,6 +4,8 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ BITWISE = ("torch", "threads", "cpu_capability", "device")
 def describe(device: torch.device) -> dict[str, Any]:
     """Facts about this process and machine, as plain values."""
     facts: dict[str, Any] = {
+        "command": shlex.join([Path(sys.argv[0]).stem, *sys.argv[1:]]),
         "s6mod": __version__,
         "source": source_digest(),
         "python": platform.python_version(),
