@@ -55,6 +55,8 @@ def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, monkeypatch, c
     assert result["seed"] == 2
     code, out, _ = call(monkeypatch, capsys, "train", "--resume", folder)
     assert code == 0
+    code, out, _ = call(monkeypatch, capsys, "train", "--resume", folder, "--data-root", "there", "--show-config")
+    assert (yaml.safe_load(out)["seed"], yaml.safe_load(out)["data"]["root"]) == (2, "there")
     code, _, err = call(monkeypatch, capsys, "train", "--resume", folder, "--seed", 3)
     assert code != 0
     assert "--seed" in err
@@ -73,7 +75,7 @@ def test_later_sources_win(tmp_path, monkeypatch, capsys):
     assert values["branch"]["alpha"] == 0.5
     assert values["branch"]["num_patterns"] == 8  # the preset of digits
     assert (values["memory_size"], values["seed"], values["method"]["memory_batch"]) == (77, 6, 11)
-    assert values["method"]["network"]["width"] == 16  # the preset again
+    assert values["method"]["network"]["width"] == 8  # the preset again
     code, out, _ = call(monkeypatch, capsys, "train", "--config", file, "--branch", "none", "--show-config")
     assert yaml.safe_load(out)["branch"] is None
     code, out, _ = call(monkeypatch, capsys, "train", "--config", file, "--branch", "confidence", "--show-config")

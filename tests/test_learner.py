@@ -272,6 +272,20 @@ def test_d_smaller_than_the_number_of_classes_is_refused():
         learner.learn(*batch(0))
 
 
+def test_a_state_from_another_kind_of_device_goes_on_with_fresh_draws(tmp_path):
+    learner = run(small("er", "s6mod"), 0, 4)
+    state = learner.state_dict()
+    state["generators"]["method"] = torch.zeros(16, dtype=torch.uint8)  # as a CUDA generator's state
+    other = small("er", "s6mod")
+    other.load_state_dict(state, (3, 16, 16))
+    assert_same_tree(state["peers"], other.state_dict()["peers"])
+    run(other, 4, 6)
+
+
+def test_an_unused_learner_has_no_figures_losses_or_bytes():
+    assert (small().figures(), small().losses(), small().nbytes) == ({}, {}, 0)
+
+
 def test_a_run_checkpoint_is_not_a_learner(tmp_path):
     from s6mod.engine.checkpoint import write_state
 

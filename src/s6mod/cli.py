@@ -108,23 +108,25 @@ def train(
     from s6mod.display import RunDisplay, result_table
     from s6mod.engine.execute import execute
     from s6mod.engine.run import Run
-    from s6mod.engine.run_config import read_run_config
+    from s6mod.engine.run_config import RunConfig, read_run_config
     from s6mod.engine.settings import Engine
 
     console = Console()
     if resume is not None:
-        configs, folders = [read_run_config(resume)], [resume]
+        base = RunConfig.parse(_elsewhere(read_run_config(resume).plain(), device, data_root))
+        configs, folders = [base], [resume]
     else:
         base = _compose(flags, device, data_root, config, assignments or [])
-        if show_config:
-            import yaml
-
-            typer.echo(yaml.safe_dump(base.plain(), sort_keys=False), nl=False)
-            return
         chosen = _numbers(seeds) if seeds is not None else [base.seed]
         configs = [base.model_copy(update={"seed": number}) for number in chosen]
         names = [each.folder_name for each in configs]
         folders = [(out or Path("runs")) / name for name in names] if out is None or seeds is not None else [out]
+
+    if show_config:
+        import yaml
+
+        typer.echo(yaml.safe_dump(base.plain(), sort_keys=False), nl=False)
+        return
 
     with RunDisplay(console, quiet) as display:
         dataset = load(configs[0].data.name, configs[0].data.root).to(Engine.resolve(configs[0].engine).device)
@@ -132,7 +134,7 @@ def train(
         def make(each: Any, folder: Path) -> Run:
             watch = display.watch(each)
             if resume is not None:
-                return Run.resume(folder, dataset, watch)
+                return Run.resume(folder, dataset, watch, each)
             return Run.begin(each, folder, dataset, watch)
 
         results = execute([partial(make, each, folder) for each, folder in zip(configs, folders, strict=True)], at_once)
@@ -172,10 +174,7 @@ def _compose(
             given = merge(given, {part: {"name": flags[part]}})
     plain = {"memory_size": flags["memory"], "seed": flags["seed"]}
     given |= {name: value for name, value in plain.items() if value is not None}
-    if device is not None:
-        given = merge(given, {"engine": {"device": device}})
-    if data_root is not None:
-        given = merge(given, {"data": {"root": data_root}})
+    given = _elsewhere(given, device, data_root)
     for assignment in assignments:
         given = assign(given, assignment)
 
@@ -188,6 +187,17 @@ def _compose(
     if branch == "none":
         values["branch"] = None
     return RunConfig.parse(values)
+
+
+def _elsewhere(values: dict[str, Any], device: str | None, data_root: str | None) -> dict[str, Any]:
+    """The same configuration on another device or with the data in another folder."""
+    from s6mod.config import merge
+
+    if device is not None:
+        values = merge(values, {"engine": {"device": device}})
+    if data_root is not None:
+        values = merge(values, {"data": {"root": data_root}})
+    return values
 
 
 @app.command()

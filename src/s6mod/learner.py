@@ -20,7 +20,7 @@ from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Tree, read_state, write_state
 from s6mod.engine.evaluate import Predictor
-from s6mod.engine.random import generator, seeded
+from s6mod.engine.random import derive_seed, generator, seeded
 from s6mod.engine.settings import Engine, EngineConfig
 from s6mod.engine.step import Inputs, Ledger, Step, make_optimizer
 from s6mod.errors import CheckpointError, ConfigError, InputError
@@ -200,6 +200,8 @@ class Learner:
     def figures(self) -> dict[str, Tensor]:
         """What the branches say about themselves in their latest step, on the host."""
         found: dict[str, Tensor] = {}
+        if self.image_shape is None:
+            return found
         for number, peer in enumerate(self.peers, start=1):
             if peer.branch is not None:
                 prefix = f"net{number}/" if len(self.peers) > 1 else ""
@@ -239,6 +241,8 @@ class Learner:
     @property
     def nbytes(self) -> int:
         """Bytes held between steps: networks, branches, teachers, optimiser, memory."""
+        if self.image_shape is None:
+            return 0
         tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
         tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
         return self.memory.nbytes + sum(t.numel() * t.element_size() for t in tensors)
@@ -282,7 +286,11 @@ class Learner:
             }
         self.memory.load_state_dict(state["memory"])
         for name, g in {"host": self.host_generator, **self.generators}.items():
-            g.set_state(state["generators"][name])
+            saved_state = state["generators"][name]
+            if len(saved_state) == len(g.get_state()):
+                g.set_state(saved_state)
+            else:  # saved on a CPU and loaded on a GPU, or the other way: their generators share no state
+                g.manual_seed(derive_seed(self.config.seed, f"{name} from step {self.steps}"))
         self.ledger.load_state_dict(state["ledger"], self.engine.device)
 
     def save(self, folder: str | Path) -> None:
@@ -292,7 +300,10 @@ class Learner:
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> "Learner":
-        """A saved learner; ``device`` moves it elsewhere than where it was saved."""
+        """A saved learner; ``device`` moves it elsewhere than where it was saved.
+
+        From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
+        """
         state, header = read_state(Path(folder))
         if header.get("kind") != "learner":
             raise CheckpointError(

@@ -157,6 +157,11 @@ def test_several_runs_give_what_each_gives_alone(tmp_path, digits):
         assert_same_tree(state(tmp_path / "together" / config.hash), state(tmp_path / "alone" / config.hash))
 
 
+def test_a_checkpoint_that_is_not_to_be_kept_is_gone_at_the_end(tmp_path, digits):
+    start(quick(output={"keep_checkpoint": False}), tmp_path / "r", digits)
+    assert not (tmp_path / "r" / "checkpoint").exists()
+
+
 def test_evaluating_within_tasks_leaves_the_trajectory_unchanged(tmp_path, digits):
     start(quick(), tmp_path / "a", digits)
     start(quick(output={"eval_every": 2}), tmp_path / "b", digits)

@@ -7,6 +7,7 @@ steps, alone or side by side with other runs, is decided by ``execute``.
 
 import json
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Iterator
@@ -98,10 +99,15 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None) -> "Run":
-        """A run as its folder left it."""
-        config = read_run_config(folder)
-        run = cls(config, folder, dataset, watch)
+    def resume(
+        cls,
+        folder: Path,
+        dataset: Dataset | None = None,
+        watch: Watcher | None = None,
+        config: RunConfig | None = None,
+    ) -> "Run":
+        """A run as its folder left it; ``config``: the same run with another device or data folder."""
+        run = cls(config or read_run_config(folder), folder, dataset, watch)
         if run.plan.hash != StreamPlan.load(folder / "stream.safetensors").hash:
             raise CheckpointError(
                 f"expected the stream that {folder} was begun on, got other data; give the same data set"
@@ -224,6 +230,8 @@ class Run:
     def _conclude(self) -> None:
         if self.config.output.keep_checkpoint:
             self.checkpoint()
+        else:
+            shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
         device = self.learner.engine.device
         cuda = device.type == "cuda"
         result = {

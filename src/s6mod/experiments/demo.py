@@ -13,7 +13,7 @@ from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.presets import preset
-from s6mod.report.figures import plot_matrices
+from s6mod.report.figures import plot_matrices, require_matplotlib
 
 BRANCHES = ("none", "s6mod", "confidence")
 MARK = ".s6mod-demo"  # says that a folder is ours to replace
@@ -21,6 +21,7 @@ MARK = ".s6mod-demo"  # says that a folder is ours to replace
 
 def run_demo(folder: Path, seeds: int, console: Console) -> None:
     """Run all, print the table, draw the accuracy matrices of the first seed."""
+    require_matplotlib()
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARK).exists():
             raise ConfigError(

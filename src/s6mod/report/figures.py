@@ -1,5 +1,6 @@
 """Figures of finished runs, drawn with matplotlib (extra ``plots``)."""
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,15 +9,17 @@ import numpy as np
 from s6mod.errors import ConfigError
 
 
+def require_matplotlib() -> None:
+    """Refuse, before any work is done, where figures cannot be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("expected matplotlib for figures, got none installed; run: pip install 's6mod[plots]'")
+
+
 def plot_matrices(matrices: Mapping[str, list[list[float]]], path: Path, title: str) -> None:
     """One heat map per named accuracy matrix (rows: after task i; columns: on task j; percent), side by side."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError(
-            "expected matplotlib for figures, got none installed; run: pip install 's6mod[plots]'"
-        ) from None
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.1 * len(matrices) + 0.9, 3.5), layout="constrained")
     FigureCanvasAgg(figure)

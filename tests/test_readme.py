@@ -1,0 +1,166 @@
+"""What the documentation shows, works: its programs run, its commands parse, its tables and links are complete."""
+
+import importlib
+import json
+import re
+import shlex
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from s6mod import cli
+from s6mod.branch import branches
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+IDS = [page.name for page in PAGES]
+
+
+def blocks(page, *languages):
+    """Line number and text of each fenced block in one of the languages."""
+    text = page.read_text()
+    fences = re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [(text[: f.start(2)].count("\n"), f[2]) for f in fences if f[1] in languages]
+
+
+def programs():
+    """A README block is copied alone, so it runs alone; the blocks of another page run in order."""
+    for page in PAGES:
+        found = blocks(page, "python")
+        groups = [[block] for block in found] if page.name == "README.md" else [found] * bool(found)
+        yield from (pytest.param(page, group, id=f"{page.name}:{group[0][0]}") for group in groups)
+
+
+def run_program(page, group):
+    names = {"__name__": "__main__"}
+    for line, code in group:
+        exec(compile("\n" * line + code, page, "exec"), names)
+    return names
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """An empty folder to write in, and a registry that forgets what a page registers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(branches, "_parts", dict(branches._parts))
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(("page", "group"), list(programs()))
+def test_every_program_runs_as_it_is(page, group):
+    run_program(page, group)
+
+
+def commands():
+    for page in PAGES:
+        for line, block in blocks(page, "bash", "sh"):
+            for offset, text in enumerate(block.splitlines(), start=1):
+                yield pytest.param(page, shlex.split(text, comments=True), id=f"{page.name}:{line + offset}")
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(("page", "words"), list(commands()))
+def test_every_command_is_one_that_exists(page, words, monkeypatch, capsys):
+    program, *arguments = words
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return
+    assert program == "s6mod"
+    known = typer.main.get_command(cli.app).commands
+    options = known[arguments[0]].make_context(arguments[0], arguments[1:]).params  # raises for what does not parse
+    if arguments[0] != "train" or options["resume"] is not None:
+        return
+    for _, text in blocks(page, "yaml"):  # the file that such a block shows is named in its first line
+        Path(text.split()[1]).write_text(text)
+    monkeypatch.setattr(sys, "argv", [*words, "--show-config"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    captured = capsys.readouterr()
+    assert not stop.value.code, captured.err
+    assert "method" in yaml.safe_load(captured.out)
+
+
+def cells(row):
+    """The cells of a table's row, without code marks; an escaped bar belongs to its cell."""
+    return [cell.strip().replace("\\|", "|").strip("`") for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+
+
+def table_after(text, mark):
+    """The body of the first table after a mark."""
+    lines = text[text.index(mark) + len(mark) :].splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    rows = []
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append(cells(line))
+    return rows
+
+
+FIELD_TABLES = [
+    pytest.param(page, mark, id=mark.split()[2])
+    for page in PAGES
+    for mark in re.findall(r"<!-- fields: [\w.:]+ -->", page.read_text())
+]
+
+
+def test_the_branch_has_its_table_of_fields():
+    assert "<!-- fields: s6mod.branch:S6MODConfig -->" in (ROOT / "docs" / "branch.md").read_text()
+
+
+@pytest.mark.parametrize(("page", "mark"), FIELD_TABLES)
+def test_a_table_of_fields_lists_every_field_with_its_default_and_meaning(page, mark):
+    module, _, name = mark.split()[2].partition(":")
+    fields = getattr(importlib.import_module(module), name).model_fields
+    rows = table_after(page.read_text(), mark)
+    assert [row[0] for row in rows] == list(fields)
+    for field, default, meaning in rows:
+        expected = fields[field].default
+        shown = float(Fraction(default)) if isinstance(expected, float) else yaml.safe_load(default)
+        assert (shown, type(shown)) == (expected, type(expected)), field
+        assert meaning == (fields[field].description or ""), field
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_page_on_runs_lists_what_a_run_writes():
+    page = ROOT / "docs" / "runs.md"
+    text = page.read_text()
+    names = run_program(page, blocks(page, "python"))
+    folder, result = names["folder"], names["result"]
+    written = {path.name + "/" * path.is_dir() for path in folder.iterdir()}
+    assert written == {row[0] for row in table_after(text, "## The folder")}
+    assert list(result) == [row[0] for row in table_after(text, "## The result")]
+    metrics = table_after(text, "All accuracies are in percent.")
+    assert list(result["metrics"][result["primary"]]) == [row[0] for row in metrics]
+    kinds = {row[0]: row[2] for row in table_after(text, "## Records")}
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    assert {record["kind"] for record in records} == kinds.keys()
+    for record in records:
+        named = set(re.findall(r"`?(\w+)`:", kinds[record["kind"]]))
+        assert record.keys() == {"step", "kind", "task"} | named
+
+
+def test_the_page_on_design_lists_every_room():
+    listed = re.findall(r"^      (\w+(?:\.py|/)) ", (ROOT / "docs" / "design.md").read_text(), re.MULTILINE)
+    package = ROOT / "src" / "s6mod"
+    rooms = [f"{room.parent.name}/" for room in package.glob("*/__init__.py")]
+    assert sorted(listed) == sorted(rooms + [file.name for file in package.glob("[a-z]*.py")])
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            path, _, anchor = target.partition("#")
+            goal = page.parent / path if path else page
+            assert goal.exists(), target
+            assert not anchor or anchor in anchors(goal), target
