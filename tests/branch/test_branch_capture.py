@@ -87,7 +87,7 @@ def test_a_captured_step_replays_as_it_runs_eagerly(options):
     assert branch.mean_patterns > 0
 
 
-def test_the_terms_are_those_of_the_cpu():
+def test_terms_and_gradients_are_those_of_the_cpu():
     feature_map, logits, labels = next(batches(1))
     on_gpu = make()
     on_cpu = copy.deepcopy(on_gpu).cpu()
@@ -95,3 +95,8 @@ def test_the_terms_are_those_of_the_cpu():
     theirs = on_cpu(feature_map.cpu(), logits.cpu(), labels.cpu())
     for name in ours:
         torch.testing.assert_close(ours[name].cpu(), theirs[name], rtol=1e-3, atol=1e-4)
+    sum(ours.values()).backward()
+    sum(theirs.values()).backward()
+    for (name, there), here in zip(on_gpu.named_parameters(), on_cpu.parameters(), strict=True):
+        # Convolutions may round to TF32.
+        assert (there.grad.cpu() - here.grad).norm() <= 1e-2 * here.grad.norm(), name

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from s6mod.branch import Targets
-from s6mod.branch.losses import contrastive_discretization, divergence, dot_regression, z_loss
+from s6mod.branch.losses import contrastive_discretization, divergence, dot_regression, unit, z_loss
 
 B, CLASSES = 6, 4
 
@@ -92,10 +92,24 @@ def test_z_loss_is_the_mean_squared_logsumexp(normal):
     assert z_loss(logits).item() == pytest.approx(expected)
 
 
-def test_losses_are_computed_in_float32_under_autocast(normal):
-    delta, logits, one_hot = normal(B, 4, 3, 5).float(), normal(B, CLASSES).float(), HARD.soft(CLASSES)
-    calm = contrastive_discretization(delta, one_hot), divergence(logits, logits.flip(0))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = contrastive_discretization(delta, one_hot), divergence(logits, logits.flip(0))
-        assert z_loss(logits.bfloat16()).dtype == torch.float32
-    assert cast == calm
+def test_unit_vectors_have_length_one_unless_there_is_next_to_nothing_to_scale(normal):
+    x = normal(B, 5) * torch.tensor([1e-3, 1.0, 1e3, 1e-2, 1e2, 1.0])[:, None].double()
+    torch.testing.assert_close(unit(x), x / x.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(unit(x.float()).norm(dim=1), torch.ones(B))
+    faint = torch.tensor([[0.0, 0.0], [3e-9, 4e-9]], requires_grad=True)
+    unit(faint).sum().backward()
+    assert (unit(faint).norm(dim=1) < 0.01).all()
+    assert torch.isfinite(faint.grad).all()
+
+
+def test_gradients_of_the_terms_are_those_of_finite_differences(normal):
+    cosines, base, delta = normal(B, CLASSES), normal(B, CLASSES), normal(B, 2, 3)
+    q = SOFT.soft(CLASSES).double()
+    for term, given in [
+        (lambda x: dot_regression(x, q), [cosines]),
+        (divergence, [base, cosines]),
+        (lambda x: contrastive_discretization(x, q), [delta]),
+        (z_loss, [base]),
+        (unit, [cosines]),
+    ]:
+        assert torch.autograd.gradcheck(term, [value.clone().requires_grad_() for value in given])

@@ -8,7 +8,7 @@ B, D, E, K, R, L = 6, 5, 4, 4, 3, 7
 
 @pytest.fixture
 def x_hat():
-    return torch.randn(B, D, 2, 3, generator=torch.Generator().manual_seed(0))
+    return torch.randn(B, L, D, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def counts(*values):
 
 def test_logits_are_a_linear_layer_on_the_mean_over_positions(gate, x_hat):
     logits, _ = gate(x_hat, counts(1, 1, 2, 2, 3, 4))
-    torch.testing.assert_close(logits, gate.linear(x_hat.flatten(2).mean(2)))
+    torch.testing.assert_close(logits, gate.linear(x_hat.mean(1)))
 
 
 def test_exactly_the_wanted_number_of_the_largest_patterns_is_kept(gate, x_hat):
@@ -62,7 +62,7 @@ def test_a_noisy_gate_disturbs_selection_and_weights_but_not_the_logits(x_hat):
     assert torch.equal(logits, calm_logits)
 
     draw = torch.randn(B, E, generator=torch.Generator().manual_seed(2))
-    mean = x_hat.mean((2, 3))
+    mean = x_hat.mean(1)
     disturbed = logits + draw * torch.nn.functional.softplus(gate.noise(mean))
     top = disturbed.topk(2)
     torch.testing.assert_close(weights, torch.zeros(B, E).scatter(1, top.indices, top.values.softmax(1)))
@@ -85,11 +85,11 @@ def test_gradients_reach_the_gate_and_the_size_of_the_noise(x_hat):
 
 def test_delta_is_the_weighted_sum_of_the_patterns_of_each_direction():
     patterns = Patterns(D, R, E).double()
-    u = torch.randn(B, K, D, L, dtype=torch.float64)
+    x_hat = torch.randn(B, L, D, dtype=torch.float64)
     weights = torch.rand(B, E, dtype=torch.float64)
-    expected = torch.zeros(B, K, R, L, dtype=torch.float64)
+    expected = torch.zeros(B, L, K, R, dtype=torch.float64)
     for b in range(B):
         for k in range(K):
             for i in range(E):
-                expected[b, k] += weights[b, i] * (patterns.weight[i, k] @ u[b, k])
-    torch.testing.assert_close(patterns(u, weights), expected)
+                expected[b, :, k] += weights[b, i] * (x_hat[b] @ patterns.weight[i, :, k])
+    torch.testing.assert_close(patterns(x_hat, weights), expected)

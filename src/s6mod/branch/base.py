@@ -10,7 +10,6 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from s6mod.registry import NamedConfig, Registry
 
@@ -25,10 +24,19 @@ class Targets:
 
     def soft(self, num_classes: int) -> Tensor:
         """The target distribution q, (B, num_classes) float32."""
-        q = F.one_hot(self.labels, num_classes).float()
+        q = _one_hot(self.labels, num_classes)
         if self.partners is None or self.mix is None:
             return q
-        return torch.lerp(q, F.one_hot(self.partners, num_classes).float(), self.mix[:, None].float())
+        return torch.lerp(q, _one_hot(self.partners, num_classes), self.mix[:, None].float())
+
+    def unmixed(self, q: Tensor) -> Tensor:
+        """q (B, num_classes), in which the rows of mixed samples are zeros."""
+        return q if self.mix is None else q * (self.mix == 0)[:, None]
+
+
+def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    rows = torch.zeros(len(labels), num_classes, device=labels.device)
+    return rows.scatter_(1, labels[:, None], 1.0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The fixed classifier of the branch: a simplex equiangular tight frame .
+"""The fixed classifier of the branch: a simplex equiangular tight frame.
 
 It is drawn once and never trained; it travels with the state.
 """
@@ -8,7 +8,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from s6mod.branch.precision import full_precision
 from s6mod.errors import ConfigError
 
 
@@ -31,7 +30,6 @@ class ETF(nn.Module):
         centred = U - U.mean(1, keepdim=True)  # U (I - 1 1^T / C)
         self.register_buffer("weight", (math.sqrt(num_classes / (num_classes - 1)) * centred).float())
 
-    @full_precision
     def forward(self, mu: Tensor) -> Tensor:
         """Cosines of unit features mu (B, d) with every class vector, (B, C)."""
         return mu @ self.weight

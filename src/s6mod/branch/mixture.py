@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from s6mod.branch.precision import full_precision
 from s6mod.branch.scan import NUM_DIRECTIONS
 
 
@@ -20,29 +19,31 @@ class Gate(nn.Module):
     pattern keep exp(0) in the softmax, so that it is still used a little; otherwise its weight is 0.
     """
 
+    places: Tensor  # (E,) 0, 1, ..., E - 1
+
     def __init__(self, d_inner: int, num_patterns: int, *, noisy: bool = False, leaky: bool = False) -> None:
         super().__init__()
         self.linear = nn.Linear(d_inner, num_patterns)
         self.noise = nn.Linear(d_inner, num_patterns, bias=False) if noisy else None
         self.leaky = leaky
+        self.register_buffer("places", torch.arange(num_patterns), persistent=False)
 
-    @full_precision
     def forward(
-        self, x_hat: Tensor, count: Tensor, explore: bool = False, generator: torch.Generator | None = None
+        self, X_hat: Tensor, count: Tensor, explore: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Logits g (without noise) and weights w, both (B, E), of X^ (B, d, H, W).
+        """Logits g (without noise) and weights w, both (B, E), of X^ (B, L, d).
 
         The ``count`` (B,) patterns with the largest logits are kept; the weights are the softmax over them.
         """
-        mean = x_hat.mean((2, 3))
+        mean = X_hat.mean(1)
         logits: Tensor = self.linear(mean)
         noisy = logits
         if self.noise is not None and explore:
             draw = torch.randn(logits.shape, generator=generator, device=logits.device, dtype=logits.dtype)
             noisy = logits + draw * F.softplus(self.noise(mean))
-        # Ranks instead of a threshold: exactly ``count`` patterns are kept even where logits are equal.
-        rank = noisy.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-        dropped = rank >= count[:, None]
+        # Places instead of a threshold: exactly ``count`` patterns are kept even where logits are equal.
+        best_first = noisy.argsort(dim=1, descending=True, stable=True)
+        dropped = torch.empty_like(noisy, dtype=torch.bool).scatter_(1, best_first, self.places >= count[:, None])
         return logits, noisy.masked_fill(dropped, 0.0 if self.leaky else -math.inf).softmax(dim=1)
 
 
@@ -52,11 +53,12 @@ class Patterns(nn.Module):
     def __init__(self, d_inner: int, dt_rank: int, num_patterns: int) -> None:
         super().__init__()
         bound = d_inner**-0.5
-        weight = torch.empty(num_patterns, NUM_DIRECTIONS, dt_rank, d_inner)
+        weight = torch.empty(num_patterns, d_inner, NUM_DIRECTIONS, dt_rank)
         self.weight = nn.Parameter(weight.uniform_(-bound, bound))
 
-    def forward(self, u: Tensor, weights: Tensor) -> Tensor:
-        """Delta = sum_i w_i f_i(u): (B, K, d, L), (B, E) -> (B, K, R, L)."""
+    def forward(self, X_hat: Tensor, weights: Tensor) -> Tensor:
+        """Delta = sum_i w_i f_i(X^): (B, L, d), (B, E) -> (B, L, K, R)."""
+        _, d, directions, rank = self.weight.shape
         # The f_i are linear: summing their matrices for each sample is cheaper than summing their outputs.
-        mixed = weights @ self.weight.flatten(1)  # (B, K * R * d)
-        return mixed.view(-1, *self.weight.shape[1:]) @ u
+        mixed = (weights @ self.weight.flatten(1)).view(-1, d, directions * rank)
+        return (X_hat @ mixed).view(*X_hat.shape[:2], directions, rank)

@@ -1,7 +1,7 @@
-"""Which parts of a branch keep full precision when the rest runs under autocast.
+"""Branches keep full precision when the network they sit on runs under autocast.
 
-The scan, the gate, the routing and the losses sum many small numbers or compare nearly equal ones, so they are
-decorated. Projections and convolutions are not: they may run in half precision.
+They sum many small numbers and compare nearly equal ones. Their matrix products are small, so that half precision would
+save little, and cost the launch of a conversion for each factor.
 """
 
 import functools

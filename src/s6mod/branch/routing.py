@@ -8,9 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from s6mod.branch.base import Targets
-from s6mod.branch.precision import full_precision
-
 Aggregate = Literal["mean", "max"]
 Rounding = Literal["ceil", "round"]
 Distance = Literal["absolute", "relative"]
@@ -25,7 +22,9 @@ class Routing(nn.Module):
 
     prototypes: Tensor  # (num_classes, features) float32
     seen: Tensor  # (num_classes,) bool
+    sigma: Tensor  # (num_classes,) how near the other seen classes are as of the latest update; 1 where none is
     running_distance: Tensor  # () float32, 0 until two classes have been seen
+    different: Tensor  # (num_classes, num_classes) bool: not the same class
 
     def __init__(
         self,
@@ -46,15 +45,16 @@ class Routing(nn.Module):
         self.fixed_patterns = fixed_patterns
         self.register_buffer("prototypes", torch.zeros(num_classes, num_features))
         self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
+        self.register_buffer("sigma", torch.ones(num_classes))
         self.register_buffer("running_distance", torch.zeros(()))
+        self.register_buffer("different", ~torch.eye(num_classes, dtype=torch.bool), persistent=False)
 
     @torch.no_grad()
-    @full_precision
-    def update(self, features: Tensor, targets: Targets) -> None:
-        """Move the prototypes towards the class means of the un-mixed samples' ``features`` (B, ...)."""
-        members = targets.soft(len(self.prototypes)).to(features.dtype)  # (B, num_classes), one-hot where it counts
-        if targets.partners is not None and targets.mix is not None:
-            members = members * (targets.mix == 0)[:, None]
+    def update(self, features: Tensor, members: Tensor) -> None:
+        """Move the prototypes towards the class means of ``features`` (B, ...), and sigma with them.
+
+        ``members`` (B, num_classes) is 1 where a sample is of a class, 0 elsewhere; a row of zeros takes no part.
+        """
         counts = members.sum(0)
         means = members.T @ features.flatten(1) / counts.clamp_min(1)[:, None]
         present = counts > 0
@@ -62,61 +62,59 @@ class Routing(nn.Module):
         step = torch.where(self.seen, 1 - self.momentum, 1.0) * present
         self.prototypes.lerp_(means, step[:, None].to(means.dtype))
         self.seen.logical_or_(present)
+
+        distances, pairs = _distances_between(self.prototypes), self._pairs()
         if self.distance == "relative":
             step = torch.where(self.running_distance > 0, 1 - self.momentum, 1.0)
-            self.running_distance.lerp_(self.mean_distance(), step.to(means.dtype))
+            self.running_distance.lerp_(_mean(distances, pairs), step.to(means.dtype))
+        self.sigma.copy_(self._uncertainty(distances, pairs))
 
     @torch.no_grad()
-    def class_uncertainty(self) -> Tensor:
-        """sigma_k of every class, (num_classes,): how near the other seen classes are; 1 where none is."""
-        return self._uncertainty(_distances(self.prototypes, self.prototypes), self._pairs())
-
-    @torch.no_grad()
-    @full_precision
     def sample_uncertainty(self, features: Tensor) -> Tensor:
         """sigma of samples whose class is not known, (B,): the sample's own feature stands for M_k."""
-        distances = _distances(features.flatten(1), self.prototypes)
+        together = torch.cat([features.flatten(1), self.prototypes])
+        distances = _distances_between(together)[: len(features), len(features) :]
         return self._uncertainty(distances, self.seen.expand_as(distances))
 
     @torch.no_grad()
     def count(self, sigma: Tensor) -> Tensor:
-        """N_k = ceil(E sigma_k), at least 1 and at most E, as int64; or ``fixed_patterns``, whatever sigma."""
+        """N_k = ceil(E sigma_k), at least 1 and at most E, as floats; or ``fixed_patterns``, whatever sigma."""
         if self.fixed_patterns is not None:
-            return torch.full_like(sigma, self.fixed_patterns, dtype=torch.int64)
+            return torch.full_like(sigma, self.fixed_patterns)
         wanted = self.num_patterns * sigma
         wanted = wanted.ceil() if self.rounding == "ceil" else wanted.round()
-        return wanted.clamp(1, self.num_patterns).long()
+        return wanted.clamp(1, self.num_patterns)
 
     @torch.no_grad()
     def count_for_targets(self, q: Tensor) -> Tensor:
         """N of training samples, (B,), from their target distributions q, which weigh the classes' sigma."""
-        return self.count((q * self.class_uncertainty()).sum(1))
+        return self.count(q @ self.sigma)
 
     @torch.no_grad()
     def mean_distance(self) -> Tensor:
         """The mean distance between the prototypes of two seen classes, 0 if there are not two."""
-        pairs = self._pairs()
-        distances = _distances(self.prototypes, self.prototypes)
-        mean: Tensor = (distances * pairs).sum() / pairs.sum().clamp_min(1)
-        return mean
+        return _mean(_distances_between(self.prototypes), self._pairs())
 
     def _pairs(self) -> Tensor:
         """(num_classes, num_classes) bool: both classes seen, and not the same."""
-        itself = torch.eye(len(self.seen), dtype=torch.bool, device=self.seen.device)
-        return self.seen[:, None] & self.seen & ~itself
+        return self.seen[:, None] & self.seen & self.different
 
     def _uncertainty(self, distances: Tensor, others: Tensor) -> Tensor:
         if self.distance == "relative":
             distances = distances / torch.where(self.running_distance > 0, self.running_distance, 1.0)
         closeness = torch.exp(-self.lambda0 * distances) * others  # 0, below every exp, takes no part in a maximum
-        mean = closeness.sum(1) / others.sum(1).clamp_min(1)
-        return torch.where(others.any(1), closeness.amax(1) if self.aggregate == "max" else mean, 1.0)
+        number = others.sum(1)
+        sigma = closeness.amax(1) if self.aggregate == "max" else closeness.sum(1) / number
+        return torch.where(number > 0, sigma, 1.0)
 
 
-@full_precision
-def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """Euclidean distances between the rows of a and b, (len(a), len(b)), by one matrix product."""
-    centre = b.mean(0)  # a common shift changes no distance, but shorter vectors lose fewer digits
-    a, b = a - centre, b - centre
-    squared = a.square().sum(1)[:, None] + b.square().sum(1) - 2 * a @ b.T
-    return squared.clamp_min(0).sqrt()
+def _distances_between(points: Tensor) -> Tensor:
+    """Euclidean distances between the rows of ``points`` (n, features), (n, n), by one matrix product."""
+    points = points - points.mean(0)  # a common shift changes no distance, but shorter vectors lose fewer digits
+    products = points @ points.T
+    squares = products.diagonal()
+    return (squares[:, None] + squares).sub(products, alpha=2).clamp_min(0).sqrt()
+
+
+def _mean(distances: Tensor, pairs: Tensor) -> Tensor:
+    return (distances * pairs).sum() / pairs.sum().clamp_min(1)

@@ -16,8 +16,9 @@ from s6mod.branch import losses
 from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, Targets, branches
 from s6mod.branch.etf import ETF
 from s6mod.branch.mixture import Gate, Patterns
+from s6mod.branch.precision import full_precision
 from s6mod.branch.routing import Aggregate, Distance, Rounding, Routing
-from s6mod.branch.scan import NUM_DIRECTIONS, cross_merge, cross_scan, selective_scan
+from s6mod.branch.scan import NUM_DIRECTIONS, directional_scan
 from s6mod.errors import InputError
 from s6mod.registry import NamedConfig
 
@@ -82,8 +83,8 @@ class S6MOD(Branch):
     """The branch for maps of ``channels`` x ``map_size``; ``options`` are the fields of ``S6MODConfig``.
 
     Called with a feature map (B, C, H, W), base logits (B, num_classes) and labels (B,) or ``Targets``, it returns the
-    weighted terms ``dr``, ``diff``, ``cont`` and ``z``. In training mode it also updates its prototypes. It may run
-    under autocast: scan, gate, routing and losses stay in float32.
+    weighted terms ``dr``, ``diff``, ``cont`` and ``z``. In training mode it also updates its prototypes. Under autocast
+    it computes in float32 all the same.
     """
 
     config_class: ClassVar[type[NamedConfig]] = S6MODConfig
@@ -131,6 +132,7 @@ class S6MOD(Branch):
         """The branch for a network of this shape."""
         return cls(shape.channels, shape.num_classes, shape.map_size, **config.plain())
 
+    @full_precision
     def forward(
         self,
         feature_map: Tensor,
@@ -141,11 +143,11 @@ class S6MOD(Branch):
         """The four weighted terms; their sum is L_S6MOD. ``generator`` is drawn from by a noisy gate only."""
         targets = targets if isinstance(targets, Targets) else Targets(targets)
         self._check_targets(feature_map, logits, targets)
-        q = targets.soft(self.num_classes)
+        q = targets.soft(self.num_classes).to(feature_map.dtype)
 
         X_hat, Z, prototype_feature = self._paths(feature_map)
         if self.training:
-            self.routing.update(prototype_feature, targets)
+            self.routing.update(prototype_feature, targets.unmixed(q))
         count = self.routing.count_for_targets(q)  # N_k, (B,)
         gate_logits, weights = self.gate(X_hat, count, self.training, generator)  # (B, E) each
         mu, delta = self._select(X_hat, Z, weights)
@@ -154,10 +156,10 @@ class S6MOD(Branch):
 
         config = self.config
         return {
-            "dr": config.weight_dr * losses.dot_regression(cosines, q),
-            "diff": config.alpha * losses.divergence(logits, cosines, config.divergence),
-            "cont": config.beta * losses.contrastive_discretization(delta, q),
-            "z": config.weight_z * losses.z_loss(gate_logits),
+            "dr": _weighted(config.weight_dr, losses.dot_regression(cosines, q)),
+            "diff": _weighted(config.alpha, losses.divergence(logits, cosines, config.divergence)),
+            "cont": _weighted(config.beta, losses.contrastive_discretization(delta, q)),
+            "z": _weighted(config.weight_z, losses.z_loss(gate_logits)),
         }
 
     def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:
@@ -166,6 +168,7 @@ class S6MOD(Branch):
         return self.forward(feature_map, tap.logits, tap.targets, generator)
 
     @torch.no_grad()
+    @full_precision
     def scores(self, feature_map: Tensor) -> Tensor:
         """Cosines with the ETF's class vectors, (B, num_classes); samples are routed by their own features."""
         X_hat, Z, prototype_feature = self._paths(feature_map)
@@ -177,7 +180,7 @@ class S6MOD(Branch):
 
     def figures(self) -> dict[str, Tensor]:
         """Per class ``sigma``, ``patterns`` (N_k) and ``seen``; of the latest step mean N_k and gate weights."""
-        sigma = self.routing.class_uncertainty()
+        sigma = self.routing.sigma.clone()
         return {
             "sigma": sigma,
             "patterns": self.routing.count(sigma),
@@ -188,34 +191,32 @@ class S6MOD(Branch):
         }
 
     def _paths(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Two paths: X^ (B, d, H, W), Z (B, H, W, d), and the feature that prototypes are made of."""
+        """Two paths: X^ and Z (B, L, d), and the feature that prototypes are made of."""
         if feature_map.shape[1:] != self.map_shape or len(feature_map) == 0:
             C, H, W = self.map_shape
             raise InputError(
                 f"expected a feature map of shape (B, {C}, {H}, {W}), got {tuple(feature_map.shape)}; "
                 "build the branch with the channels and map_size of the backbone's last map"
             )
-        x = self.norm(feature_map.permute(0, 2, 3, 1))  # (B, H, W, C)
-        X, Z = self.in_proj(x).chunk(2, dim=-1)  # (B, H, W, d) each
-        X_hat = F.silu(self.conv(X.permute(0, 3, 1, 2)))
+        x = self.norm(feature_map.flatten(2).mT)  # (B, L, C)
+        X, Z = self.in_proj(x).chunk(2, dim=-1)  # (B, L, d) each
+        X_hat = F.silu(self.conv(X.mT.unflatten(2, feature_map.shape[2:]))).flatten(2).mT.contiguous()
         return X_hat, Z, (X_hat if self.config.prototype_space == "xhat" else x).detach()
 
     def _select(self, X_hat: Tensor, Z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Scan with the mixture of discretization: the unit feature mu (B, d), the aggregated Delta (B, K, R, L)."""
+        """Scan with the mixture of discretization: the unit feature mu (B, d), the aggregated Delta (B, L, K, R)."""
         _, H, W = self.map_shape
-        u = cross_scan(X_hat)  # (B, K, d, L)
-        B, C = _per_direction(self.bc_proj, u).chunk(2, dim=2)  # (B, K, N, L) each
-        delta = self.patterns(u, weights)  # (B, K, R, L)
-        dt = F.softplus(_per_direction(self.dt_proj, delta) + self.dt_bias[..., None])  # (B, K, d, L)
-        y = selective_scan(u, dt, -self.A_log.exp(), B, C, self.D)  # (B, K, d, L)
-        merged = self.out_norm(cross_merge(y, H, W).permute(0, 2, 3, 1))  # (B, H, W, d)
-        mu = (F.silu(Z) * merged).mean((1, 2))
-        return F.normalize(mu, dim=1, eps=losses.EPSILON), delta
+        # Projections are made once at each position: only the scan knows of the order of a direction.
+        BC = F.linear(X_hat, self.bc_proj.flatten(0, 1)).unflatten(2, self.bc_proj.shape[:2])  # (B, L, K, 2 N)
+        delta = self.patterns(X_hat, weights)  # (B, L, K, R)
+        y = directional_scan(X_hat, delta, BC, self.dt_proj, self.dt_bias, self.A_log, self.D, (H, W))  # (B, L, d)
+        mu = (F.silu(Z) * self.out_norm(y)).mean(1)
+        return losses.unit(mu), delta
 
     @torch.no_grad()
     def _note(self, count: Tensor, weights: Tensor) -> None:
-        self.mean_patterns.copy_(count.float().mean())
-        self.pattern_load.copy_(weights.mean(0))
+        torch.mean(count, 0, out=self.mean_patterns)
+        torch.mean(weights, 0, out=self.pattern_load)
 
     def _check_targets(self, feature_map: Tensor, logits: Tensor, targets: Targets) -> None:
         batch = len(feature_map)
@@ -232,9 +233,9 @@ class S6MOD(Branch):
             )
 
 
-def _per_direction(weight: Tensor, x: Tensor) -> Tensor:
-    """A linear map of its own for each direction: (K, out, in), (B, K, in, L) -> (B, K, out, L)."""
-    return torch.einsum("koi,bkil->bkol", weight, x)
+def _weighted(weight: float, term: Tensor) -> Tensor:
+    """Most weights are 1, and need no kernels of their own."""
+    return term if weight == 1 else weight * term
 
 
 def _uniform(*shape: int, bound: float) -> Tensor:

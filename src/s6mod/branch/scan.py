@@ -1,56 +1,120 @@
 """The selective scan and the four orders in which it reads a map (SS2D).
 
-``selective_scan`` is the one to use; ``selective_scan_reference`` is the recurrence as it is written down and the
-tests' oracle. Projections and the choice of step sizes are not here.
+``directional_scan`` is the one to use; on a GPU it runs the kernels of ``scan_triton``. ``plain_directional_scan`` says
+what it computes, and ``selective_scan_reference`` is the recurrence as it is written down and the tests' oracle.
+Positions are row-major and come before channels, (B, L, K, n), so that every projection is one matrix product.
 """
 
+import importlib
+import os
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from s6mod.branch.precision import full_precision
+from torch.nn import functional as F
 
 NUM_DIRECTIONS = 4
 
 
-def cross_scan(x: Tensor) -> Tensor:
-    """Read a map (B, d, H, W) by rows, by rows backwards, by columns, by columns backwards: (B, 4, d, L)."""
-    rows = x.flatten(2)
-    columns = x.transpose(2, 3).flatten(2)
-    return torch.stack([rows, rows.flip(-1), columns, columns.flip(-1)], dim=1)
+def directional_scan(
+    u: Tensor,
+    delta: Tensor,
+    BC: Tensor,
+    dt_proj: Tensor,
+    dt_bias: Tensor,
+    A_log: Tensor,
+    D: Tensor,
+    map_size: tuple[int, int],
+) -> Tensor:
+    """The scans of a map in its four directions, summed with every position in its place: y (B, L, d).
+
+    u (B, L, d); delta (B, L, K, R); BC (B, L, K, 2 N), B and C side by side; dt_proj W_dt (K, d, R); dt_bias (K, d);
+    A_log (K, d, N); D (K, d). A direction's step sizes are softplus(W_dt delta + b_dt), its A is -exp(A_log).
+    """
+    kernels = _kernels() if _on_kernel_device(u) and u.dtype == torch.float32 else None
+    scan = plain_directional_scan if kernels is None else kernels.directional_scan
+    y: Tensor = scan(u, delta, BC, dt_proj, dt_bias, A_log, D, map_size)
+    return y
 
 
-def cross_merge(y: Tensor, height: int, width: int) -> Tensor:
-    """Undo the four orders of ``cross_scan`` and sum: (B, 4, d, L) -> (B, d, H, W)."""
-    rows = y[:, 0] + y[:, 1].flip(-1)
-    columns = y[:, 2] + y[:, 3].flip(-1)
-    batch, d, _ = rows.shape
-    return rows.view(batch, d, height, width) + columns.view(batch, d, width, height).transpose(2, 3)
+def plain_directional_scan(
+    u: Tensor,
+    delta: Tensor,
+    BC: Tensor,
+    dt_proj: Tensor,
+    dt_bias: Tensor,
+    A_log: Tensor,
+    D: Tensor,
+    map_size: tuple[int, int],
+) -> Tensor:
+    """``directional_scan`` in PyTorch, for any device and floating type."""
+    u = cross_scan(u.unsqueeze(2).expand(-1, -1, NUM_DIRECTIONS, -1), map_size)  # (B, L, K, d)
+    B, C = cross_scan(BC, map_size).chunk(2, dim=-1)  # (B, L, K, N) each
+    dt = F.softplus(torch.einsum("kdr,blkr->blkd", dt_proj, cross_scan(delta, map_size)) + dt_bias)
+    return cross_merge(selective_scan(u, dt, -A_log.exp(), B, C, D), map_size)
 
 
-@full_precision
+def _on_kernel_device(x: Tensor) -> bool:
+    """Whether Triton could run where x is; its interpreter, chosen by TRITON_INTERPRET=1, does so on a CPU."""
+    return x.is_cuda or (os.environ.get("TRITON_INTERPRET") == "1" and x.device.type == "cpu")
+
+
+@cache
+def _kernels() -> Any:
+    """The kernels, imported on first use since that takes a while, or None where there is no Triton."""
+    try:
+        return importlib.import_module("s6mod.branch.scan_triton")
+    except ImportError:
+        return None
+
+
+# --- orders ---------------------------------------------------------------------------------------------------
+
+
+def cross_scan(x: Tensor, map_size: tuple[int, int]) -> Tensor:
+    """Positions (B, L, 4, n) as the directions meet them: by rows, the same backwards, by columns, backwards."""
+    rows, rows_back, columns, columns_back = x.unbind(2)
+    columns, columns_back = _transposed(columns, *map_size), _transposed(columns_back, *map_size)
+    return torch.stack([rows, rows_back.flip(1), columns, columns_back.flip(1)], dim=2)
+
+
+def cross_merge(y: Tensor, map_size: tuple[int, int]) -> Tensor:
+    """Undo the four orders of ``cross_scan`` and sum: (B, L, 4, n) -> (B, L, n)."""
+    rows, rows_back, columns, columns_back = y.unbind(2)
+    height, width = map_size
+    return rows + rows_back.flip(1) + _transposed(columns + columns_back.flip(1), width, height)
+
+
+def _transposed(x: Tensor, height: int, width: int) -> Tensor:
+    """The positions (B, L, n) of a map in the order of its transpose."""
+    batch, _, n = x.shape
+    return x.reshape(batch, height, width, n).transpose(1, 2).flatten(1, 2)
+
+
+# --- recurrence -----------------------------------------------------------------------------------------------
+
+
 def selective_scan_reference(u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
     """h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t ; y_t = C_t h_t + D u_t, step by step; see ``selective_scan``."""
-    h = torch.zeros_like(u[..., :1] * A)  # (B, K, d, N)
+    h = torch.zeros_like(u[:, 0, :, :, None] * A)  # (B, K, d, N)
     y = []
-    for t in range(u.shape[-1]):
-        dt_t, u_t = dt[..., t, None], u[..., t, None]  # (B, K, d, 1)
-        B_t, C_t = B[:, :, None, :, t], C[:, :, None, :, t]  # (B, K, 1, N)
+    for t in range(u.shape[1]):
+        dt_t, u_t = dt[:, t, :, :, None], u[:, t, :, :, None]  # (B, K, d, 1)
+        B_t, C_t = B[:, t, :, None], C[:, t, :, None]  # (B, K, 1, N)
         h = torch.exp(dt_t * A) * h + dt_t * B_t * u_t
-        y.append((C_t * h).sum(-1) + D * u[..., t])
-    return torch.stack(y, dim=-1)
+        y.append((C_t * h).sum(-1) + D * u[:, t])
+    return torch.stack(y, dim=1)
 
 
-@full_precision
 def selective_scan(u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
-    """The scan of all directions at once, y (B, K, d, L), in float32 (under autocast too; float64 for float64).
+    """The scan of sequences of length L in all directions at once, y (B, L, K, d).
 
-    u, dt (B, K, d, L); A (K, d, N); B, C (B, K, N, L); D (K, d). Which kernel suits the device is chosen here.
+    u, dt (B, L, K, d); A (K, d, N); B, C (B, L, K, N); D (K, d).
     """
     y: Tensor = _TimeFirstScan.apply(u, dt, A, B, C, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
-    return y + D[..., None] * u
+    return torch.addcmul(y, D, u)
 
 
 class _TimeFirstScan(torch.autograd.Function):
@@ -65,7 +129,7 @@ class _TimeFirstScan(torch.autograd.Function):
     def forward(ctx: Any, u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, keep: bool) -> Tensor:
         A = A.transpose(1, 2).contiguous()  # (K, N, d)
         dt_, x_, B_, C_ = _rows(dt), _rows(dt * u), _columns(B), _rows(C)
-        steps, (batch, directions, d, _) = u.shape[-1], u.shape
+        batch, steps, directions, d = u.shape
         states = steps if keep else 1  # without gradient the latest state is enough
         h = u.new_empty(states, batch, directions, A.shape[1], d)
         y = u.new_empty(steps, batch, directions, 1, d)
@@ -79,7 +143,7 @@ class _TimeFirstScan(torch.autograd.Function):
             torch.matmul(C_[t], latest, out=y[t])
 
         ctx.save_for_backward(u, dt, A, dt_, x_, B_, C_, h)
-        return _last(y)
+        return _batch_first(y)
 
     @staticmethod
     @once_differentiable
@@ -104,20 +168,21 @@ class _TimeFirstScan(torch.autograd.Function):
                     grad_A.addcmul_(grad_exponent, dt_[t])
                     torch.sum(grad_exponent.mul_(A), dim=-2, keepdim=True, out=grad_dt[t])
 
-        grad_x = _last(grad_x)
-        return grad_x * dt, grad_x * u + _last(grad_dt), grad_A.sum(0).mT, _last(grad_B), _last(grad_C), None
+        grad_x = _batch_first(grad_x)
+        grad_dt = torch.addcmul(_batch_first(grad_dt), grad_x, u)
+        return grad_x * dt, grad_dt, grad_A.sum(0).mT, _batch_first(grad_B), _batch_first(grad_C), None
 
 
 def _rows(x: Tensor) -> Tensor:
-    """(B, K, n, L) -> (L, B, K, 1, n), contiguous."""
-    return x.permute(3, 0, 1, 2).contiguous().unsqueeze(-2)
+    """(B, L, K, n) -> (L, B, K, 1, n), contiguous."""
+    return x.transpose(0, 1).contiguous().unsqueeze(-2)
 
 
 def _columns(x: Tensor) -> Tensor:
-    """(B, K, n, L) -> (L, B, K, n, 1), contiguous."""
-    return x.permute(3, 0, 1, 2).contiguous().unsqueeze(-1)
+    """(B, L, K, n) -> (L, B, K, n, 1), contiguous."""
+    return x.transpose(0, 1).contiguous().unsqueeze(-1)
 
 
-def _last(x: Tensor) -> Tensor:
-    """(L, B, K, 1, n) or (L, B, K, n, 1) -> (B, K, n, L)."""
-    return x.flatten(3).permute(1, 2, 3, 0)
+def _batch_first(x: Tensor) -> Tensor:
+    """(L, B, K, 1, n) or (L, B, K, n, 1) -> (B, L, K, n)."""
+    return x.flatten(3).transpose(0, 1)

@@ -74,8 +74,10 @@ class ResNet18(Network):
         """(B, channels, H, W) float images -> Output."""
         feature_map = self.stages(self.stem(images))
         pooled = feature_map.mean((2, 3)) if self.global_pooling else F.avg_pool2d(feature_map, self.WINDOW)
-        features = torch.flatten(pooled, 1)
-        return Output(feature_map, features, self.head(features))
+        # The head and what it reads stay in float32 under autocast: bfloat16 logits tie where the margin is small.
+        with torch.autocast(images.device.type, enabled=False):
+            features = torch.flatten(pooled.float(), 1)
+            return Output(feature_map, features, self.head(features))
 
 
 def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
