@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import shlex
+import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -164,3 +165,9 @@ def test_every_link_leads_somewhere(page):
             goal = page.parent / path if path else page
             assert goal.exists(), target
             assert not anchor or anchor in anchors(goal), target
+
+
+def test_the_results_table_is_what_the_records_say():
+    script = ROOT / "benchmarks" / "readme.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -27,6 +27,7 @@ MORE = "Everything else"
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
     keep_freed_memory()
+    sys.argv[0] = "s6mod"  # so that records name the command whichever way it was started
     try:
         app()
     except S6modError as error:

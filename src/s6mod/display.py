@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from statistics import mean, stdev
 from typing import Any, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
@@ -68,9 +69,15 @@ class _Watch:
 
 def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
     """Mean and standard deviation over seeds, one row per cell and score table."""
-    table = Table(title="percent, mean ± standard deviation over seeds")
-    for column in ("cell", "scores", "seeds", "Acc", "AF", "N-Acc", "anytime", "ms/step", "MB held"):
-        table.add_column(column, justify="left" if column in ("cell", "scores") else "right")
+    table = Table(
+        title="mean ± standard deviation over n seeds",
+        caption="Acc, AF (forgetting), N-Acc (just after learning) in percent; MB held between steps",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for column in ("cell", "scores", "n", "Acc", "AF", "N-Acc", "ms/step", "MB"):
+        table.add_column(column, justify="left" if column in ("cell", "scores") else "right", no_wrap=True)
     cells: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
         cells.setdefault(result["cell"], []).append(result)
@@ -84,15 +91,15 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
                 str(len(runs)) if primary else "",
                 *(
                     spread([m[key] for m in metrics])
-                    for key in ("accuracy", "forgetting", "learning_accuracy", "anytime_accuracy")
+                    for key in ("accuracy", "forgetting", "learning_accuracy")
                 ),
-                f"{mean(run['ms_per_step'] for run in runs):.1f}" if primary else "",
-                f"{runs[0]['bytes_held'] / 1e6:.1f}" if primary else "",
+                f"{mean(run['ms_per_step'] for run in runs):.0f}" if primary else "",
+                f"{runs[0]['bytes_held'] / 1e6:.0f}" if primary else "",
                 style="" if primary else "dim",
             )
     return table
 
 
 def spread(values: list[float]) -> str:
-    """``mean ± standard deviation`` (n - 1), or the value alone if there is one."""
-    return f"{mean(values):.2f} ± {stdev(values):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
+    """``mean±standard deviation`` (n - 1), or the value alone if there is one."""
+    return f"{mean(values):.1f}±{stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"

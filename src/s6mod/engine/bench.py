@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -182,5 +183,9 @@ def _peak_in_this_process(subject: Subject) -> int:
     _seconds_per_step(learner, WARM_UP)
     if learner.engine.device.type == "cuda":
         return torch.cuda.max_memory_allocated(learner.engine.device)
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would answer with the parent's peak if that was higher
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return 1024 * int(lines["VmHWM"].split()[0])
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
