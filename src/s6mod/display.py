@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from statistics import mean, stdev
 from typing import Any, Self
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
@@ -72,9 +71,8 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
     table = Table(
         title="mean ± standard deviation over n seeds",
         caption="Acc, AF (forgetting), N-Acc (just after learning) in percent; MB held between steps",
-        box=SIMPLE_HEAD,
+        box=None,
         padding=(0, 1, 0, 0),
-        pad_edge=False,
     )
     for column in ("cell", "scores", "n", "Acc", "AF", "N-Acc", "ms/step", "MB"):
         table.add_column(column, justify="left" if column in ("cell", "scores") else "right", no_wrap=True)
