@@ -1,9 +1,10 @@
 """The command line. Each command imports what it needs when it runs, so that ``--help`` answers at once."""
 
+import errno
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -31,8 +32,18 @@ def main() -> None:
     try:
         app()
     except S6modError as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {error}", soft_wrap=True, highlight=False)
-        sys.exit(getattr(error, "exit_code", 2))
+        _complain(str(error), getattr(error, "exit_code", 2))
+    except OSError as error:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise  # not about a file or a disk: a bug of ours
+        where = f" {error.filename}" if error.filename else " the run's files"
+        _complain(f"expected to read and write{where}, got: {error.strerror}; mend that and try again or --resume", 2)
+
+
+def _complain(sentence: str, code: int) -> NoReturn:
+    Console(stderr=True).print("error:", style="bold red", end=" ")
+    Console(stderr=True).print(sentence, soft_wrap=True, highlight=False, markup=False)
+    sys.exit(code)
 
 
 def _show_version(value: bool) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from s6mod.config import Config
@@ -122,7 +122,7 @@ class StreamPlan:
         lists = {"task_classes": self.task_classes, "class_order": self.class_order}
         metadata = {"format": FORMAT, "hash": self.hash} | {name: json.dumps(value) for name, value in lists.items()}
         aside = path.with_name(path.name + ".part")
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside, metadata)
+        aside.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata))
         os.replace(aside, path)
 
     @classmethod
