@@ -32,7 +32,7 @@ class Duo(Method):
     config_class = DuoConfig
     needs_boundaries = True
     reservoir = "batched"
-    primary = "ncm"
+    primary = "ncm"  # which needs the memory
     num_peers = 2
 
     def __init__(self, config, image_shape, num_classes):
@@ -42,7 +42,7 @@ class Duo(Method):
     def plan(self, labels, memory, task, generator):
         if len(memory) == 0:
             return None
-        count = min(self.config.memory_batch, 3 * len(task.seen))
+        count = min(self.config.memory_batch, 6 * len(task.seen))
         return Plan({"replay": memory.sample(count, generator)}, path=(task.index > 0,))
 
     def draw(self, stream: Batch, plan, memory, generator):

@@ -82,6 +82,38 @@ def test_later_sources_win(tmp_path, monkeypatch, capsys):
     assert yaml.safe_load(out)["branch"] == {"name": "confidence", "alpha": 1.0}
 
 
+def test_a_part_may_be_a_bare_name_wherever_it_is_given(monkeypatch, capsys):
+    _, out, _ = call(
+        monkeypatch, capsys, "train", "--set=branch=s6mod", "--set=branch.alpha=0.5", "--set=method=er",
+        "--set=data=cifar100", "--show-config",
+    )  # fmt: skip
+    values = yaml.safe_load(out)
+    assert (values["branch"]["name"], values["branch"]["alpha"]) == ("s6mod", 0.5)
+    assert values["data"]["name"] == "cifar100"
+    assert values["stream"]["tasks"] == 10  # the preset of the data set named
+
+
+def test_several_seeds_go_on_where_they_were(tmp_path, monkeypatch, capsys):
+    command = ["train", "--seeds", "0-1", "--out", tmp_path, *QUICK]
+    code, _, err = call(monkeypatch, capsys, *command)
+    assert code == 0, err
+    first, second = sorted(tmp_path.iterdir())
+    before = (first / "result.json").read_bytes()
+    (second / "result.json").unlink()
+    code, _, err = call(monkeypatch, capsys, *command)
+    assert code == 0, err
+    assert (first / "result.json").read_bytes() == before
+    assert (second / "result.json").exists()
+    code, _, err = call(monkeypatch, capsys, "train", "--seeds", "3-1")
+    assert code == 2
+    assert "low to high" in err
+
+
+def test_without_a_terminal_there_is_one_line_at_the_end_of_each_task(tmp_path, monkeypatch, capsys):
+    _, out, _ = call(monkeypatch, capsys, "train", "--out", tmp_path / "r", *QUICK, "--set=output.log_every=2")
+    assert [line.split("step ")[1].split(",")[0] for line in out.splitlines() if ": step " in line] == ["3/6", "6/6"]
+
+
 def test_presets_hold_the_published_settings(monkeypatch, capsys):
     for data, patterns, tasks in (("cifar10", 10, 5), ("cifar100", 8, 10)):
         _, out, _ = call(monkeypatch, capsys, "train", "--data", data, "--branch", "s6mod", "--show-config")
@@ -108,6 +140,8 @@ def test_presets_hold_the_published_settings(monkeypatch, capsys):
         (["--branch=s6mod", "--set=branch.d_inner=4"], "d_inner"),
         (["--data=cifar100", "--data-root=nowhere"], "nowhere"),
         (["--memory", "0"], "memory_size"),
+        (["--set=method.optimizer.betas=[2,3]"], "betas"),
+        (["--set=data=cifar1000"], "did you mean 'cifar100'"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, capsys, arguments, hint):

@@ -6,7 +6,7 @@ from states import assert_same_tree, trees_differ
 
 from s6mod import Learner
 from s6mod.data import load
-from s6mod.engine.step import Inputs
+from s6mod.engine.step import Inputs, Ledger
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.methods import Batch, methods
 from s6mod.networks import ResNet18
@@ -243,6 +243,62 @@ def test_bad_batches_are_refused_in_one_sentence_and_leave_no_trace(name):
     assert_same_tree(learner.state_dict(), before)
 
 
+def test_a_step_that_fails_leaves_memory_and_its_bookkeeping_in_agreement(monkeypatch):
+    learner = run(small(), 0, 3)
+
+    def fail(inputs):
+        raise torch.OutOfMemoryError("not enough")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "step", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            learner.learn(*batch(3))
+    run(learner, 4, 6)
+    assert torch.equal(
+        learner.memory.device_labels[: len(learner.memory)], learner.memory.labels[: len(learner.memory)]
+    )
+    assert learner.memory.seen == 5 * 6
+
+
+def test_predict_forwards_the_memory_only_where_the_prediction_needs_it(monkeypatch):
+    er, duo = run(small(), 0, 3), run(small("duo"), 0, 3)
+    sizes = []
+    forward = ResNet18.forward
+    monkeypatch.setattr(ResNet18, "forward", lambda self, x: sizes.append(len(x)) or forward(self, x))
+    er.predict(batch(0)[0])
+    assert sizes == [6]
+    sizes.clear()
+    duo.predict(batch(0)[0])
+    duo.predict(batch(1)[0])
+    assert sizes == [18, 18, 6, 6, 6, 6]  # two peers; the memory once
+
+
+def test_losses_are_means_over_the_steps_that_had_them():
+    learner = small("duo")
+    for position in range(6):
+        learner.learn(*batch(position, classes=range(4)))
+    learner.end_task()
+    learner.learn(*batch(6, classes=range(4)))
+    once = learner.losses()
+    learner.learn(*batch(7, classes=range(4)))
+    again = learner.losses()
+    assert "net1/distil" in once
+    assert again.keys() == once.keys()
+    assert learner.losses() == {}
+
+
+def test_a_term_that_some_steps_lack_is_averaged_over_those_that_have_it():
+    ledger = Ledger()
+    for step in range(4):
+        terms = {"always": torch.tensor(2.0)} | ({"late": torch.tensor(6.0)} if step == 3 else {})
+        ledger.add(terms)
+        ledger.count(terms)
+    assert ledger.read() == {"always": 2.0, "late": 6.0}
+    ledger.add({"always": torch.tensor(1.0)})
+    ledger.count(["always"])
+    assert ledger.read() == {"always": 1.0}
+
+
 def test_predicting_before_learning_is_refused():
     with pytest.raises(InputError, match="learn first"):
         small().predict(batch(0)[0])
@@ -267,9 +323,8 @@ def test_unknown_keys_name_the_nearest_known_one(options, hint):
 
 
 def test_d_smaller_than_the_number_of_classes_is_refused():
-    learner = small("er", {"name": "s6mod", "d_inner": 8})
     with pytest.raises(ConfigError, match="d_inner"):
-        learner.learn(*batch(0))
+        small("er", {"name": "s6mod", "d_inner": 8})
 
 
 def test_a_state_from_another_kind_of_device_goes_on_with_fresh_draws(tmp_path):

@@ -2,6 +2,7 @@
 
 import errno
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -20,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
+PARTS = ("method", "branch", "data")  # what a preset is chosen by; each may be given as a bare name
 WHAT = "What to run"
 HOW = "How to run it"
 MORE = "Everything else"
@@ -28,6 +30,7 @@ MORE = "Everything else"
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
     keep_freed_memory()
+    warnings.showwarning = _warn
     sys.argv[0] = "s6mod"  # so that records name the command whichever way it was started
     try:
         app()
@@ -38,6 +41,10 @@ def main() -> None:
             raise  # not about a file or a disk: a bug of ours
         where = f" {error.filename}" if error.filename else " the run's files"
         _complain(f"expected to read and write{where}, got: {error.strerror}; mend that and try again or --resume", 2)
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    Console(stderr=True).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _complain(sentence: str, code: int) -> NoReturn:
@@ -145,14 +152,15 @@ def train(
 
         def make(each: Any, folder: Path) -> Run:
             watch = display.watch(each)
-            if resume is not None:
+            begun = seeds is not None and (folder / "config.json").exists()  # the same command goes on where it was
+            if resume is not None or begun:
                 return Run.resume(folder, dataset, watch, each)
             return Run.begin(each, folder, dataset, watch)
 
         results = execute([partial(make, each, folder) for each, folder in zip(configs, folders, strict=True)], at_once)
     console.print(result_table(results))
     for folder in folders:
-        console.print(str(folder), soft_wrap=True, highlight=False)
+        console.print(str(folder), soft_wrap=True, highlight=False, markup=False)
 
 
 def _numbers(text: str) -> list[int]:
@@ -162,6 +170,8 @@ def _numbers(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise typer.BadParameter(f"expected seeds such as 0-4 or 0,2,5, got {text!r}")
+        if int(last or first) < int(first):
+            raise typer.BadParameter(f"expected seeds from low to high, got {part.strip()!r}")
         numbers += range(int(first), int(last or first) + 1)
     return list(dict.fromkeys(numbers))
 
@@ -178,17 +188,15 @@ def _compose(
     from s6mod.engine.run_config import RunConfig
     from s6mod.experiments.presets import preset
 
-    given = read_yaml(file) if file is not None else {}
-    for part in ("method", "branch", "data"):  # a bare name is short for a mapping with that name
-        if isinstance(given.get(part), str):
-            given[part] = {"name": given[part]}
+    given = _named(read_yaml(file) if file is not None else {})
+    for part in PARTS:
         if flags[part] is not None:
             given = merge(given, {part: {"name": flags[part]}})
     plain = {"memory_size": flags["memory"], "seed": flags["seed"]}
     given |= {name: value for name, value in plain.items() if value is not None}
     given = _elsewhere(given, device, data_root)
     for assignment in assignments:
-        given = assign(given, assignment)
+        given = merge(given, _named(assign({}, assignment)))
 
     def name(part: str, default: str) -> str:
         named = given.get(part)
@@ -199,6 +207,11 @@ def _compose(
     if branch == "none":
         values["branch"] = None
     return RunConfig.parse(values)
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    """The same, with a bare name of a part (``branch: s6mod``) spelled out as a mapping."""
+    return {k: {"name": v} if k in PARTS and isinstance(v, str) else v for k, v in values.items()}
 
 
 def _elsewhere(values: dict[str, Any], device: str | None, data_root: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
+from rich.table import Column, Table
 
 from s6mod.engine.run import Progress
 from s6mod.engine.run_config import RunConfig
@@ -20,10 +20,15 @@ class RunDisplay:
         self.console, self.quiet = console, quiet
         self.bars = Bars(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=10),
             TextColumn("{task.completed}/{task.total}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[rate]}  {task.fields[accuracy]}  [dim]{task.fields[terms]}[/dim]"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[accuracy]}"),
+            TextColumn(  # whatever room is left
+                "[dim]{task.fields[rate]} {task.fields[terms]}[/dim]",
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
+            expand=True,
             console=console,
             disable=quiet or not console.is_terminal,
         )
@@ -45,25 +50,22 @@ class _Watch:
         self.display = display
         self.name = f"{config.cell} seed {config.seed}"
         self.bar = display.bars.add_task(self.name, total=None, rate="", accuracy="", terms="")
-        self.task = 0
 
     def __call__(self, progress: Progress) -> None:
         terms = " ".join(f"{name.removeprefix('branch/')} {value:.2f}" for name, value in progress.terms.items())
         rate = f"{progress.samples_per_second:.0f} samples/s"
-        accuracy = "" if progress.accuracy is None else f"acc {progress.accuracy:.1f} %"
+        accuracy = "" if progress.accuracy is None else f"{progress.accuracy:.0f} %"
         self.display.bars.update(
             self.bar,
-            description=f"{self.name}, task {progress.task + 1}/{progress.tasks}",
+            description=f"{self.name} task {progress.task + 1}/{progress.tasks}",
             completed=progress.step,
             total=progress.steps,
             rate=rate,
             accuracy=accuracy,
             terms=terms,
         )
-        ended = progress.task > self.task or progress.step == progress.steps
-        if ended and not self.display.quiet and not self.display.console.is_terminal:
+        if progress.ended and not self.display.quiet and not self.display.console.is_terminal:
             print(f"{self.name}: step {progress.step}/{progress.steps}, {rate}, {accuracy}, {terms}", flush=True)
-        self.task = progress.task
 
 
 def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
@@ -87,10 +89,7 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
                 cell if primary else "",
                 name,
                 str(len(runs)) if primary else "",
-                *(
-                    spread([m[key] for m in metrics])
-                    for key in ("accuracy", "forgetting", "learning_accuracy")
-                ),
+                *(spread([m[key] for m in metrics]) for key in ("accuracy", "forgetting", "learning_accuracy")),
                 f"{mean(run['ms_per_step'] for run in runs):.0f}" if primary else "",
                 f"{runs[0]['bytes_held'] / 1e6:.0f}" if primary else "",
                 style="" if primary else "dim",

@@ -78,9 +78,9 @@ class Learner:
         values = {
             "method": _plain(methods.configure(method)),
             "branch": None if branch is None else _plain(branches.configure(branch)),
-            "num_classes": num_classes,
-            "memory_size": memory_size,
-            "seed": seed,
+            "num_classes": _whole(num_classes),
+            "memory_size": _whole(memory_size),
+            "seed": _whole(seed),
             "boundaries": boundaries,
             "boundary_patience": boundary_patience,
             "engine": _plain(engine or {}),
@@ -101,6 +101,8 @@ class Learner:
                 f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
                 "use 'given' and call end_task(), or 'on_new_class'"
             )
+        if config.branch is not None:
+            branches[config.branch.name].check(config.branch, config.num_classes)
         self.config = config
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
@@ -158,17 +160,18 @@ class Learner:
         self._note_classes(labels)
 
         plan = self.method.plan(labels, self.memory, self.task, self.host_generator)
-        inputs = Inputs(
-            Batch(images, labels),
-            plan or Plan({}),
-            self.memory.place(labels, self.task.index, self.host_generator),
-        )
-        if plan is None:
-            inputs = inputs.to(self.engine.device)
-            self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
-        else:
-            self.step(inputs)
-            self.ledger.steps += 1
+        known = self.memory.bookkeeping()
+        slots = self.memory.place(labels, self.task.index, self.host_generator)
+        inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
+        try:
+            if plan is None:
+                inputs = inputs.to(self.engine.device)
+                self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
+            else:
+                self.ledger.count(self.step(inputs))
+        except BaseException:  # out of memory, say: the batch was not stored, so nobody may believe it was
+            self.memory.restore(known)
+            raise
         self.steps += 1
         self.task.step += 1
         self._predictor = None
@@ -212,7 +215,7 @@ class Learner:
 
     def predict(self, x: Images) -> Tensor | NDArray[np.int64]:
         """Labels (B,) of the method's primary score table; NumPy in, NumPy out."""
-        labels = self.scores(x)[self.primary].argmax(1).cpu()
+        labels = self._predict(x, self.primary)[self.primary].argmax(1).cpu()
         return cast(NDArray[np.int64], labels.numpy()) if isinstance(x, np.ndarray) else labels
 
     @property
@@ -222,13 +225,16 @@ class Learner:
 
     def scores(self, x: Images) -> dict[str, Tensor]:
         """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
+        return self._predict(x)
+
+    def _predict(self, x: Images, only: str | None = None) -> dict[str, Tensor]:
         if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
         images = as_uint8_images(x)
         self._check_shape(images)
         if self._predictor is None:
             self._predictor = Predictor(self.method, self.peers, self.memory, self.engine)
-        return self._predictor(images.to(self.engine.device))
+        return self._predictor(images.to(self.engine.device), only)
 
     def _check_shape(self, images: Tensor) -> None:
         if _shape(images) != self.image_shape:
@@ -316,6 +322,10 @@ class Learner:
         shape = header["image_shape"]
         learner.load_state_dict(state, None if shape is None else tuple(shape))
         return learner
+
+
+def _whole(number: Any) -> Any:
+    return int(number) if isinstance(number, np.integer) else number
 
 
 def _plain(values: Any) -> Any:

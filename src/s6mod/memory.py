@@ -76,6 +76,14 @@ class ReplayMemory:
         self.filled = min(self.seen, self.size)
         return rows
 
+    def bookkeeping(self) -> tuple[Tensor, Tensor, int, int]:
+        """A copy of what the host knows, for ``restore``."""
+        return self.labels.clone(), self.tasks.clone(), self.filled, self.seen
+
+    def restore(self, known: tuple[Tensor, Tensor, int, int]) -> None:
+        """Forget decisions that the device never carried out."""
+        self.labels, self.tasks, self.filled, self.seen = known
+
     # --- work, on the device ----------------------------------------------------------------------------------
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:

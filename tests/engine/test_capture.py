@@ -17,7 +17,15 @@ assert fakes.Duo  # registers the method "duo"
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 S6MOD = {"name": "s6mod", "d_inner": 16, "num_patterns": 3, "noisy_gate": True}
-SETTINGS = [("er", None), ("er", S6MOD), ("er", {**S6MOD, "view": "fresh"}), ("duo", None), ("duo", S6MOD)]
+SETTINGS = [
+    ("er", None),
+    ("er", S6MOD),
+    ("er", {**S6MOD, "view": "fresh"}),
+    ("duo", None),
+    ("duo", S6MOD),
+    ("ocm", None),
+    ("mose", S6MOD),
+]
 
 
 def learner(method, branch, capture, precision="auto", size=16):

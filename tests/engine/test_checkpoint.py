@@ -90,6 +90,29 @@ def test_a_state_of_another_format_says_so(tmp_path):
         read_state(tmp_path)
 
 
+def test_saving_removes_what_a_killed_process_left_and_nothing_of_the_users(tmp_path):
+    theirs = [tmp_path / "state-of-the-art.safetensors", tmp_path / "notes.part"]
+    ours = [tmp_path / ".state-0123456789abcdef.safetensors.999.part", tmp_path / "state-0123456789abcdef.safetensors"]
+    for file in theirs + ours:
+        file.write_text("x")
+    write_state(tmp_path, TREE, {})
+    assert all(file.exists() for file in theirs)
+    assert not any(file.exists() for file in ours)
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(CheckpointError, match="choose a folder"):
+        write_state(tmp_path / "file", TREE, {})
+
+
+@pytest.mark.parametrize("content", ["[]", "7", "{}", "null"])
+def test_a_state_that_is_other_json_is_damaged(tmp_path, content):
+    (tmp_path / "state.json").write_text(content)
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_state(tmp_path)
+
+
 def test_a_missing_folder_says_so(tmp_path):
     with pytest.raises(CheckpointError, match="check the path"):
         read_state(tmp_path / "nowhere")

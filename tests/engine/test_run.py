@@ -1,3 +1,4 @@
+import gc
 import json
 import random
 import signal
@@ -5,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+import weakref
 
 import fakes
 import pytest
@@ -160,6 +162,81 @@ def test_several_runs_give_what_each_gives_alone(tmp_path, digits):
 def test_a_checkpoint_that_is_not_to_be_kept_is_gone_at_the_end(tmp_path, digits):
     start(quick(output={"keep_checkpoint": False}), tmp_path / "r", digits)
     assert not (tmp_path / "r" / "checkpoint").exists()
+
+
+def test_a_run_that_cannot_write_its_result_can_still_go_on(tmp_path, digits, monkeypatch):
+    from s6mod.engine import run as module
+
+    write = module.write_aside
+
+    def full(path, content):
+        if path.name == "result.json":
+            raise OSError(28, "No space left on device", str(path))
+        write(path, content)
+
+    monkeypatch.setattr(module, "write_aside", full)
+    with pytest.raises(OSError, match="No space"):
+        start(quick(output={"keep_checkpoint": False}), tmp_path / "r", digits)
+    monkeypatch.undo()
+    assert Run.resume(tmp_path / "r", digits).cursor.position == 15
+    assert finish(tmp_path / "r", digits)["steps"] == 15
+
+
+def test_one_runs_failure_does_not_cost_the_others_their_work(tmp_path, digits):
+    def fail(progress):
+        raise RuntimeError("out of order")
+
+    first = [
+        lambda: Run.begin(quick(), tmp_path / "a", digits),
+        lambda: Run.begin(quick(seed=1), tmp_path / "b", digits, fail),
+    ]
+    with pytest.raises(RuntimeError, match="out of order"):
+        execute(first)
+    assert json.loads((tmp_path / "a" / "result.json").read_text())["seed"] == 0
+
+
+def test_finished_runs_are_let_go(tmp_path, digits):
+    alive = []
+
+    def make(seed):
+        alive.append(sum(reference() is not None for reference in made))
+        run = Run.begin(quick(seed=seed, stream={"limit": 30}), tmp_path / str(seed), digits)
+        made.append(weakref.ref(run.learner))
+        return run
+
+    made = []
+    execute([lambda seed=seed: make(seed) for seed in range(4)])
+    assert max(alive) <= 1
+
+
+def test_two_processes_cannot_write_one_run(tmp_path, digits):
+    first = Run.begin(quick(), tmp_path, digits)
+    with pytest.raises(ConfigError, match="another process"):
+        Run.resume(tmp_path, digits)
+    del first
+    gc.collect()
+    assert finish(tmp_path, digits)["steps"] == 15
+
+
+def test_resuming_on_other_images_is_refused(tmp_path, digits):
+    start(quick(), tmp_path, digits)
+    other = Dataset.from_arrays(255 - digits.train_images, digits.train_labels, digits.test_images, digits.test_labels)
+    with pytest.raises(CheckpointError, match="same data set"):
+        Run.resume(tmp_path, other)
+
+
+def test_a_lost_checkpoint_is_not_passed_over_in_silence(tmp_path, digits):
+    start(quick(output={"keep_checkpoint": False}), tmp_path, digits)
+    (tmp_path / "result.json").unlink()
+    with pytest.warns(UserWarning, match="starts over"):
+        Run.resume(tmp_path, digits)
+
+
+def test_a_diverged_run_says_so_and_its_records_stay_json(tmp_path, digits):
+    with pytest.warns(UserWarning, match="not finite"):
+        start(quick(method={"optimizer": {"lr": 1e30}}), tmp_path, digits)
+    for line in (tmp_path / "records.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 def test_evaluating_within_tasks_leaves_the_trajectory_unchanged(tmp_path, digits):

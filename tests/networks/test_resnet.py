@@ -23,6 +23,7 @@ def test_trunk_has_the_published_number_of_parameters():
         (64, "global", 64, (8, 8)),
         (16, "window", 64, (2, 2)),  # the map is smaller than the window
         (28, "window", 64, (4, 4)),
+        (48, "window", 64, (6, 6)),  # the windows would leave a border out
     ],
 )
 def test_pooling(size, pooling, features, map_size):

@@ -7,12 +7,16 @@ here knows labels, methods or networks, except for the pseudo-labels that the si
 from s6mod.augment.base import Augment, to_float
 from s6mod.augment.kornia_like import KorniaAugment, KorniaAugmentConfig, KorniaParams
 from s6mod.augment.rotate import rotate16, rotate16_labels
+from s6mod.augment.transform_layers import TransformLayers, TransformLayersConfig, TransformLayersParams
 
 __all__ = [
     "Augment",
     "KorniaAugment",
     "KorniaAugmentConfig",
     "KorniaParams",
+    "TransformLayers",
+    "TransformLayersConfig",
+    "TransformLayersParams",
     "rotate16",
     "rotate16_labels",
     "to_float",

@@ -76,6 +76,10 @@ class Branch(nn.Module):
         """A branch for a network of this shape; initial values come from torch's global generator."""
         raise NotImplementedError
 
+    @classmethod
+    def check(cls, config: NamedConfig, num_classes: int) -> None:
+        """Refuse, before anything is built, a configuration that cannot serve this many classes."""
+
     def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """Named scalar terms, already weighted, to be added to the method's loss.
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from s6mod.branch import losses
 from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, Targets, branches
-from s6mod.branch.etf import ETF
+from s6mod.branch.etf import ETF, check_width
 from s6mod.branch.mixture import Gate, Patterns
 from s6mod.branch.precision import full_precision
 from s6mod.branch.routing import Aggregate, Distance, Rounding, Routing
@@ -131,6 +131,12 @@ class S6MOD(Branch):
     def build(cls, config: NamedConfig, shape: BranchShape) -> Self:
         """The branch for a network of this shape."""
         return cls(shape.channels, shape.num_classes, shape.map_size, **config.plain())
+
+    @classmethod
+    def check(cls, config: NamedConfig, num_classes: int) -> None:
+        """The ETF needs d_inner >= num_classes."""
+        assert isinstance(config, S6MODConfig)
+        check_width(config.d_inner, num_classes)
 
     @full_precision
     def forward(

@@ -28,24 +28,24 @@ class CapturedStep:
         self.seen: Counter[Hashable] = Counter()
         self.graphs: dict[Hashable, _Recording] = {}
 
-    def __call__(self, inputs: Inputs) -> None:
-        """Take the step with inputs that may still be on the host."""
+    def __call__(self, inputs: Inputs) -> tuple[str, ...]:
+        """Take the step with inputs that may still be on the host; the names of its loss terms."""
         signature = _signature(inputs)
         # What the caller's stream computed must be there before we read it, and stay until we have.
         self.cuda_stream.wait_stream(torch.cuda.current_stream(self.eager.engine.device))
         with torch.cuda.stream(self.cuda_stream):
             if inputs.stream.images.is_cuda:
                 inputs.stream.images.record_stream(self.cuda_stream)
-            if signature in self.graphs:
-                self.graphs[signature].replay(inputs)
-            elif self.seen[signature] < EAGER_STEPS:
-                self.seen[signature] += 1
-                self.eager(inputs)
-            else:
+            if signature not in self.graphs and self.seen[signature] >= EAGER_STEPS:
                 self.graphs[signature] = _Recording(self.eager, inputs, self.pool)
-                self.graphs[signature].replay(inputs)
+            if signature in self.graphs:
+                terms = self.graphs[signature].replay(inputs)
+            else:
+                self.seen[signature] += 1
+                terms = self.eager(inputs)
         # Whoever goes on after the step (an evaluation, a saved state) sees its results.
         torch.cuda.current_stream(self.eager.engine.device).wait_stream(self.cuda_stream)
+        return terms
 
     def losses(self, inputs: Inputs) -> object:
         """As ``Step.losses``."""
@@ -69,13 +69,14 @@ class _Recording:
         for generator in step.generators.values():
             self.graph.register_generator_state(generator)
         with torch.cuda.graph(self.graph, pool=pool, stream=torch.cuda.current_stream(device)):
-            step.compute(static)
+            self.terms = step.compute(static)
 
-    def replay(self, inputs: Inputs) -> None:
+    def replay(self, inputs: Inputs) -> tuple[str, ...]:
         """Run the recorded step on new inputs."""
         self.images.copy_(inputs.stream.images, non_blocking=True)
         self.integers.copy_(_pack(inputs), non_blocking=True)
         self.graph.replay()
+        return self.terms
 
 
 def _pack(inputs: Inputs) -> Tensor:

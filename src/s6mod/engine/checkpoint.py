@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,19 @@ def write_state(folder: Path, tree: Tree, header: dict[str, Any]) -> None:
         write_aside(folder / name, payload)
         write_aside(folder / STATE, text.encode())
     except OSError as error:
-        kept = (folder / STATE).exists()
-        if not kept or json.loads((folder / STATE).read_text())["tensors"] != name:
+        kept = _tensor_file(folder)
+        if folder.is_dir() and kept != name:
             (folder / name).unlink(missing_ok=True)
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = "the disk is full" if full else error.strerror or str(error)
         rest = "the state saved before is still whole" if kept else "nothing was saved"
+        todo = "free some space and try again" if full else "choose a folder that can be written"
         raise CheckpointError(
-            f"expected to save {len(payload):,} bytes in {folder}, but {why}; {rest}; free some space and try again"
+            f"expected to save {len(payload):,} bytes in {folder}, but {why}; {rest}; {todo}"
         ) from None
-    for stale in folder.glob("state-*.safetensors"):
-        if stale.name != name:
+    # What an earlier state or a killed process left; the pattern matches names that only we give.
+    for stale in folder.iterdir():
+        if stale.name != name and re.fullmatch(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.\d+\.part", stale.name):
             stale.unlink(missing_ok=True)
 
 
@@ -57,7 +61,7 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
         intact = declared == _digest(content)
     except FileNotFoundError:
         raise CheckpointError(f"expected a saved state in {folder}, got no {STATE}; check the path") from None
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
         intact = False
     if not intact:
         raise CheckpointError(f"expected the state as it was saved, got a damaged {folder / STATE}; use another copy")
@@ -90,6 +94,14 @@ def write_aside(path: Path, content: bytes) -> None:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _tensor_file(folder: Path) -> str | None:
+    """The tensor file that the state in a folder names, if there is a state."""
+    try:
+        return str(json.loads((folder / STATE).read_text())["tensors"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _split(tree: Tree, prefix: str, tensors: dict[str, Tensor]) -> Tree:

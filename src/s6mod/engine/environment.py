@@ -13,8 +13,8 @@ import torch
 
 from s6mod._version import __version__
 
-# Facts that can change the last bits of a result on a CPU.
-BITWISE = ("torch", "threads", "cpu_capability", "device")
+# Facts that can change the bits of a result; "source" names the package's code.
+BITWISE = ("torch", "threads", "cpu_capability", "device", "source")
 
 
 def describe(device: torch.device) -> dict[str, Any]:

@@ -5,6 +5,8 @@ Networks are put into eval mode and back, no generator is touched: evaluating at
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,21 +21,30 @@ class Predictor:
     """Score tables for images, against the memory as it was when the predictor was made."""
 
     def __init__(self, method: Method, peers: list[Peer], memory: ReplayMemory, engine: Engine) -> None:
-        self.method, self.peers, self.engine = method, peers, engine
-        self.reference = None
-        if len(memory):
-            with _evaluating(peers):
-                chunks = [
-                    [out.features for out in self._forward(images)]
-                    for images in memory.images[: len(memory)].split(engine.eval_batch)
-                ]
-                features = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
-                self.reference = method.reference(features, memory.device_labels[: len(memory)])
+        self.method, self.peers, self.memory, self.engine = method, peers, memory, engine
 
-    def __call__(self, images: Tensor) -> dict[str, Tensor]:
-        """uint8 images (B, C, H, W) on the device -> named tables (B, num_classes), the method's and the branch's."""
+    @cached_property
+    def reference(self) -> Any:
+        """What the method makes of the whole memory; computed once, and only if a table needs it."""
+        stored = len(self.memory)
+        if not stored:
+            return None
+        chunks = [
+            [out.features for out in self._forward(images)]
+            for images in self.memory.images[:stored].split(self.engine.eval_batch)
+        ]
+        features = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
+        return self.method.reference(features, self.memory.device_labels[:stored])
+
+    def __call__(self, images: Tensor, only: str | None = None) -> dict[str, Tensor]:
+        """uint8 images (B, C, H, W) on the device -> named tables (B, num_classes), the method's and the branch's.
+
+        ``only``: the one table that is wanted; others may be left out if that saves work.
+        """
+        from_memory = only is None or only not in self.method.memory_free
         with _evaluating(self.peers):
-            chunks = [self._scores(part) for part in images.split(self.engine.eval_batch)]
+            reference = self.reference if from_memory else None
+            chunks = [self._scores(part, reference) for part in images.split(self.engine.eval_batch)]
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def _forward(self, images: Tensor) -> list[Output]:
@@ -41,9 +52,9 @@ class Predictor:
         with self.engine.autocast():
             return [peer.network(inputs) for peer in self.peers]
 
-    def _scores(self, images: Tensor) -> dict[str, Tensor]:
+    def _scores(self, images: Tensor, reference: Any) -> dict[str, Tensor]:
         outputs = self._forward(images)
-        tables = self.method.scores(outputs, self.reference)
+        tables = self.method.scores(outputs, reference)
         with self.engine.autocast():
             heads = [
                 peer.branch.scores(out.feature_map)

@@ -25,9 +25,12 @@ SPARE = 0.8  # share of the free memory that further runs may plan with
 class Interrupted(S6modError):  # noqa: N818 - it is a request, not a fault
     """Runs were asked to stop and have saved their state."""
 
-    def __init__(self, runs: list[Run], number: int) -> None:
+    def __init__(self, runs: list[Run], not_begun: int, number: int) -> None:
         commands = " and ".join(f"s6mod train --resume {run.folder}" for run in runs)
-        super().__init__(f"stopped by {signal.Signals(number).name}; go on with: {commands}")
+        several = len(runs) + not_begun > 1
+        todo = "the same command again" if several else commands
+        waiting = f"; {not_begun} not begun" if not_begun else ""
+        super().__init__(f"stopped by {signal.Signals(number).name}{waiting}; go on with: {todo}")
         self.exit_code = 128 + number
 
 
@@ -48,62 +51,81 @@ def execute(runs: Iterable[Callable[[], Run]], at_once: int | None = None) -> li
 
 
 class _Shift:
-    """The runs that wait, those under way, and those done."""
+    """The runs that wait, those under way, and the results of those done; a run that is done is let go."""
 
     def __init__(self, waiting: list[Callable[[], Run]], at_once: int | None, request: StopRequest) -> None:
-        self.waiting, self.at_once, self.request = waiting, at_once, request
+        self.waiting, self.at_once, self.request = list(enumerate(waiting)), at_once, request
         self.active: list[_Active] = []
-        self.all: list[_Active] = []
+        self.results: dict[int, dict[str, Any]] = {}
         self.rounds = 0
 
     def work(self) -> list[dict[str, Any]]:
-        self._admit(1)
-        while self.active:
-            begin, evaluated = time.perf_counter(), self._eval_seconds()
-            share = len(self.active)
-            stepped = list(self.active)
-            self.active = [each for each in stepped if each.advance()]
-            # Evaluations have a clock of their own; what is left of the round is shared by those who stepped.
-            spent = time.perf_counter() - begin - (self._eval_seconds() - evaluated)
-            for each in stepped:
-                each.run.cursor.seconds += spent / share
-                each.run.cursor.runs_at_once = max(each.run.cursor.runs_at_once, share)
-            self.rounds += 1
-            if self.request.number is not None and self.active:
-                for each in self.active:
-                    each.run.checkpoint()
-                raise Interrupted([each.run for each in self.active], self.request.number)
-            if self.waiting and (not self.active or self.rounds >= PROBE_STEPS):
-                self._admit(self._room())
-        results = [each.run.result for each in self.all]
-        assert all(result is not None for result in results)
-        return [result for result in results if result is not None]
+        """Rounds of one step each, until all are done."""
+        try:
+            self._admit(1)
+            while self.active:
+                self._round()
+                if self.request.number is not None and (self.active or self.waiting):
+                    break
+                if self.waiting and (not self.active or self.rounds >= PROBE_STEPS):
+                    self._admit(self._room())
+        except BaseException:
+            self._save_all()  # one run's failure must not cost the others their work
+            raise
+        if self.request.number is not None and (self.active or self.waiting):
+            self._save_all()
+            raise Interrupted([each.run for each in self.active], len(self.waiting), self.request.number)
+        return [self.results[number] for number in sorted(self.results)]
+
+    def _round(self) -> None:
+        stepped = list(self.active)
+        begin, evaluated = time.perf_counter(), sum(each.run.cursor.eval_seconds for each in stepped)
+        going = []
+        for each in stepped:
+            self.active.remove(each)  # were it to fail, its state is not one to save
+            if each.advance():
+                going.append(each)
+            self.active.append(each)
+        # Evaluations have a clock of their own; what is left of the round is shared by those who stepped.
+        evaluating = sum(each.run.cursor.eval_seconds for each in stepped) - evaluated
+        share = (time.perf_counter() - begin - evaluating) / len(stepped)
+        for each in stepped:
+            each.run.cursor.seconds += share
+            each.run.cursor.runs_at_once = max(each.run.cursor.runs_at_once, len(stepped))
+        for each in stepped:
+            if each not in going:
+                result = each.run.result
+                assert result is not None
+                self.results[each.number] = result
+        self.active = going
+        self.rounds += 1
 
     def _admit(self, most: int) -> None:
         while self.waiting and len(self.active) < most:
-            newcomer = _Active(self.waiting.pop(0)())
-            self.active.append(newcomer)
-            self.all.append(newcomer)
+            number, make = self.waiting.pop(0)
+            self.active.append(_Active(number, make()))
 
     def _room(self) -> int:
         """How many runs may be under way."""
-        device = self.all[0].run.learner.engine.device
-        if device.type != "cuda":
+        if not self.active or self.active[0].stream is None:
             return 1
         if self.at_once is None:
-            each = torch.cuda.memory_reserved(device) / max(1, len(self.active))
+            device = self.active[0].run.learner.engine.device
+            each = torch.cuda.memory_reserved(device) / len(self.active)
             free, _ = torch.cuda.mem_get_info(device)
             self.at_once = max(1, min(MOST_AT_ONCE, len(self.active) + int(SPARE * free / each)))
         return self.at_once
 
-    def _eval_seconds(self) -> float:
-        return sum(each.run.cursor.eval_seconds for each in self.all)
+    def _save_all(self) -> None:
+        for each in self.active:
+            each.run.checkpoint()
 
 
 class _Active:
     """A run under way, on a stream of its own where there are streams."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, number: int, run: Run) -> None:
+        self.number = number
         self.run = run
         self.steps = run.steps()
         device = run.learner.engine.device

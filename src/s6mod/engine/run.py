@@ -5,11 +5,14 @@ the result. A run left at any step, politely or by force, goes on from its check
 steps, alone or side by side with other runs, is decided by ``execute``.
 """
 
+import fcntl
 import json
+import math
 import os
 import shutil
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +44,7 @@ class Progress:
     samples_per_second: float
     terms: dict[str, float]
     accuracy: float | None  # mean over the tasks seen, at the latest evaluation
+    ended: bool  # whether the task has just ended
 
 
 class Watcher(Protocol):
@@ -77,6 +81,7 @@ class Run:
         self.environment = describe(self.learner.engine.device)
         self._accuracy: float | None = None
         self._terms: dict[str, float] = {}
+        self._diverged = False
         self._test_rows = [_rows_of(data.test_labels, classes) for classes in self.plan.task_classes]
 
     # --- life of a run ----------------------------------------------------------------------------------------
@@ -94,8 +99,14 @@ class Run:
         run = cls(config, folder, dataset, watch)
         folder.mkdir(parents=True, exist_ok=True)
         run.plan.save(folder / "stream.safetensors")
-        content = {"hash": config.hash, "config": config.plain(), "environment": run.environment}
+        content = {
+            "hash": config.hash,
+            "data": run.dataset.fingerprint,
+            "config": config.plain(),
+            "environment": run.environment,
+        }
         write_aside(folder / "config.json", json.dumps(content, indent=1).encode())
+        run._lock()
         return run
 
     @classmethod
@@ -108,19 +119,38 @@ class Run:
     ) -> "Run":
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
         run = cls(config or read_run_config(folder), folder, dataset, watch)
-        if run.plan.hash != StreamPlan.load(folder / "stream.safetensors").hash:
+        begun_on = json.loads((folder / "config.json").read_text()).get("data")
+        same = run.plan.hash == StreamPlan.load(folder / "stream.safetensors").hash
+        if not same or begun_on != run.dataset.fingerprint:
             raise CheckpointError(
                 f"expected the stream that {folder} was begun on, got other data; give the same data set"
             )
+        run._lock()
         if (folder / "checkpoint" / "state.json").exists():
             run._restore()
+        elif run.result is None and _size(folder / "records.jsonl"):
+            warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
         return run
 
     @property
     def result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
         file = self.folder / "result.json"
-        return dict(json.loads(file.read_text())) if file.exists() else None
+        try:
+            return dict(json.loads(file.read_text())) if file.exists() else None
+        except ValueError:
+            raise CheckpointError(f"expected a run's result, got a damaged {file}; remove it and resume") from None
+
+    def _lock(self) -> None:
+        """Hold the folder for as long as this object lives: two processes must not write one run."""
+        held = os.open(self.folder / "config.json", os.O_RDONLY)
+        weakref.finalize(self, os.close, held)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"expected {self.folder} to be free, got a run that another process has under way; wait for it"
+            ) from None
 
     def _restore(self) -> None:
         state, header = read_state(self.folder / "checkpoint")
@@ -154,7 +184,7 @@ class Run:
             elif _due(position, self.config.output.eval_every):
                 self._record({"kind": "evaluation", "task": task, "accuracy": self._evaluate(task)})
             if _due(position, self.config.output.log_every) or is_last:
-                self._log(task)
+                self._log(task, is_last)
             if _due(position, self.config.output.checkpoint_every):
                 self.checkpoint()
             yield
@@ -191,8 +221,15 @@ class Run:
         self.cursor.eval_seconds += time.perf_counter() - begin
         return row
 
-    def _log(self, task: int) -> None:
+    def _log(self, task: int, ended: bool) -> None:
         self._terms = self.learner.losses()
+        if not self._diverged and not all(map(math.isfinite, self._terms.values())):
+            self._diverged = True
+            warnings.warn(
+                f"a loss term of {self.config.cell} seed {self.config.seed} is not finite at step "
+                f"{self.cursor.position}; lower method.optimizer.lr",
+                stacklevel=2,
+            )
         figures = {name: value.tolist() for name, value in self.learner.figures().items()}
         self._record({"kind": "step", "task": task, "terms": self._terms, "figures": figures})
         if self.watch is not None:
@@ -207,17 +244,18 @@ class Run:
                     rate,
                     self._terms,
                     self._accuracy,
+                    ended,
                 )
             )
 
     def _record(self, record: dict[str, Any]) -> None:
-        line = json.dumps({"step": self.cursor.position, **record}) + "\n"
+        line = json.dumps(_finite({"step": self.cursor.position, **record}), allow_nan=False) + "\n"
         with (self.folder / "records.jsonl").open("a") as file:
             file.write(line)
 
     def checkpoint(self) -> None:
         """Save the state as it is now."""
-        size = (self.folder / "records.jsonl").stat().st_size
+        size = _flushed_size(self.folder / "records.jsonl")
         tree = {"learner": self.learner.state_dict(), "cursor": vars(self.cursor), "records_bytes": size}
         header = {
             "kind": "run",
@@ -228,10 +266,6 @@ class Run:
         write_state(self.folder / "checkpoint", tree, header)
 
     def _conclude(self) -> None:
-        if self.config.output.keep_checkpoint:
-            self.checkpoint()
-        else:
-            shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
         device = self.learner.engine.device
         cuda = device.type == "cuda"
         result = {
@@ -257,7 +291,31 @@ class Run:
             "environment": self.environment,
             "config": self.config.plain(),
         }
+        if self.config.output.keep_checkpoint:
+            self.checkpoint()
         write_aside(self.folder / "result.json", json.dumps(result, indent=1).encode())
+        if not self.config.output.keep_checkpoint:
+            shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _flushed_size(file: Path) -> int:
+    """Bytes of a file once they are on disk, so that a checkpoint never counts on more than survives."""
+    with file.open("a") as handle:
+        os.fsync(handle.fileno())
+        return handle.tell()
+
+
+def _finite(value: Any) -> Any:
+    """The same plain values with None for numbers that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _due(position: int, every: int | None) -> bool:

@@ -52,6 +52,9 @@ class Engine:
             raise ConfigError(
                 f"expected a CUDA device for engine.device={name}, got a machine without one; use engine.device=cpu"
             )
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            count = torch.cuda.device_count()
+            raise ConfigError(f"expected a CUDA device below cuda:{count}, got {name}; set engine.device")
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         if config.deterministic and device.type == "cuda":

@@ -3,6 +3,7 @@
 Nothing here reads a value back to the host.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
-        self.steps = 0
+        self.counts: Counter[str] = Counter()
 
     def add(self, terms: dict[str, Tensor]) -> None:
         """Add one step's terms."""
@@ -30,24 +31,28 @@ class Ledger:
             self.sums[name].add_(term.detach())
 
     def read(self) -> dict[str, float]:
-        """Mean of each term since the last reading (this waits for the device), and start anew."""
-        if not self.steps:
+        """Mean of each term over its steps since the last reading (this waits for the device), and start anew."""
+        if not self.counts:
             return {}
-        values = torch.stack(list(self.sums.values())).tolist()
-        means = {name: value / self.steps for name, value in zip(self.sums, values, strict=True)}
+        sums = dict(zip(self.sums, torch.stack(list(self.sums.values())).tolist(), strict=True))
+        means = {name: sums[name] / count for name, count in self.counts.items()}
         for total in self.sums.values():
             total.zero_()
-        self.steps = 0
+        self.counts.clear()
         return means
+
+    def count(self, names: Iterable[str]) -> None:
+        """Note on the host which terms a step had."""
+        self.counts.update(tuple(names))
 
     def state_dict(self) -> dict[str, Any]:
         """The sums not yet read."""
-        return {"sums": dict(self.sums), "steps": self.steps}
+        return {"sums": dict(self.sums), "counts": dict(self.counts)}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         """Go on from sums saved before."""
         self.sums = {name: value.to(device) for name, value in state["sums"].items()}
-        self.steps = state["steps"]
+        self.counts = Counter(state["counts"])
 
 
 def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer], device: torch.device) -> torch.optim.Optimizer:
@@ -95,11 +100,11 @@ class Step:
     engine: Engine
     ledger: Ledger
 
-    def __call__(self, inputs: Inputs) -> None:
-        """Take the step with inputs that may still be on the host."""
-        self.compute(inputs.to(self.engine.device))
+    def __call__(self, inputs: Inputs) -> tuple[str, ...]:
+        """Take the step with inputs that may still be on the host; the names of its loss terms."""
+        return self.compute(inputs.to(self.engine.device))
 
-    def compute(self, inputs: Inputs) -> None:
+    def compute(self, inputs: Inputs) -> tuple[str, ...]:
         """The device's work. It is the same whether launched kernel by kernel or captured and replayed."""
         with self.engine.autocast():
             terms, losses = self.losses(inputs)
@@ -109,6 +114,7 @@ class Step:
         self.method.commit([loss.carry for loss in losses])
         self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
         self.ledger.add(terms)
+        return tuple(terms)
 
     def losses(self, inputs: Inputs) -> tuple[dict[str, Tensor], list[Losses]]:
         """All terms of all peers by name (the total loss is their sum), and what each peer's pass gave."""

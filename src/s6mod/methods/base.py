@@ -8,7 +8,7 @@ and writes no memory. Register a class and it can be trained, saved, resumed and
 import copy
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -22,6 +22,8 @@ from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import Network, NetworkConfig, Output, ResNet18
 from s6mod.registry import NamedConfig, Registry
 
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
 
 class OptimizerConfig(Config):
     """One optimiser for all parameters, biases and BatchNorm included; no schedule."""
@@ -30,7 +32,7 @@ class OptimizerConfig(Config):
         "adamw", description="adamw decouples the decay, adam adds it to the gradient"
     )
     lr: float = Field(5e-4, gt=0, description="learning rate")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="decay rates of the moment estimates")
+    betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="decay rates of the moment estimates")
     eps: float = Field(1e-8, gt=0, description="added to the denominator")
     weight_decay: float = Field(1e-4, ge=0, description="weight decay")
 
@@ -92,8 +94,14 @@ class Peer(nn.Module):
         self.teacher: Network | None = None
 
     def remember(self) -> None:
-        """Make the teacher a frozen copy of the network as it is now."""
-        self.teacher = copy.deepcopy(self.network).requires_grad_(False)
+        """Make the teacher a frozen copy of the network as it is now.
+
+        A teacher that is there already is overwritten in place: captured steps go on reading it where it was.
+        """
+        if self.teacher is None:
+            self.teacher = copy.deepcopy(self.network).requires_grad_(False)
+        else:
+            self.teacher.load_state_dict(self.network.state_dict())
 
     def learned_parameters(self) -> list[nn.Parameter]:
         """What the optimiser updates: the network, then the branch."""
@@ -107,6 +115,7 @@ class Method(nn.Module):
     needs_boundaries: ClassVar[bool] = False  # whether end_task or Task.index means anything to it
     reservoir: ClassVar[Reservoir] = "sequential"
     primary: ClassVar[str] = "head"  # the score table that predicts
+    memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
     num_peers: ClassVar[int] = 1
 
     def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:

@@ -64,8 +64,8 @@ class ResNet18(Network):
         )
         self.map_channels = 8 * w
         self.map_size = (-(-height // 8), -(-width // 8))
-        # A map smaller than the window can only be pooled as a whole.
-        self.global_pooling = config.pooling == "global" or min(self.map_size) < self.WINDOW
+        # Windows must cover the map: one that they do not divide is pooled as a whole.
+        self.global_pooling = config.pooling == "global" or any(side % self.WINDOW for side in self.map_size)
         cells = 1 if self.global_pooling else (self.map_size[0] // self.WINDOW) * (self.map_size[1] // self.WINDOW)
         self.num_features = self.map_channels * cells
         self.head = nn.Linear(self.num_features, num_classes)

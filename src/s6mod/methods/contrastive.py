@@ -1,0 +1,85 @@
+"""The contrastive losses of the OCM family, as pure functions of projections, features and pseudo-labels.
+
+All of them turn a matrix S of similarities into -log probabilities with temperature tau,
+
+    E_ij = exp((S_ij - max_k S_ik) / tau),    l_ij = -log(E_ij / (sum_k E_ik + epsilon) + epsilon),
+
+and average l_ij over the positives P_i = {j : label_j = label_i}. The row maximum, diagonal included, has no gradient.
+Epsilon is not cosmetic: it caps every l_ij, and the gradient of very dissimilar pairs vanishes. Everything is
+computed in float32 (or wider) also under autocast, since bfloat16 would round S by more than the temperature bears.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from s6mod.branch.precision import full_precision
+
+
+@full_precision
+def unit(v: Tensor, epsilon: float) -> Tensor:
+    """The rows of v (R, n) divided by their length, to which epsilon is added."""
+    length: Tensor = torch.linalg.vector_norm(v, dim=1, keepdim=True)
+    return v / (length + epsilon)
+
+
+def slice_start(num_features: int, width: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """A random first column (1,) of a slice of ``width`` features, uniform in 0 ... num_features - width - 1.
+
+    It stays on the device. Where there are not more than ``width`` features it is 0.
+    """
+    return torch.randint(max(num_features - width, 1), (1,), generator=generator, device=device)
+
+
+@full_precision
+def similarity(z: Tensor, f: Tensor, start: Tensor, scale: float, epsilon: float) -> Tensor:
+    """S = scale * (z z^T + z [f]_{start : start + P}^T), (R, R), of normalised projections z (R, P) and features f.
+
+    The features (R, F) are normalised over their full width; the slice of them is not normalised again. A network with
+    fewer than P features (a narrow one, for a test or a small device) has them all compared with the first F columns
+    of z; ``start`` (1,) is then 0.
+    """
+    width = min(z.shape[1], f.shape[1])
+    columns = start + torch.arange(width, device=f.device)
+    part = F.pad(unit(f, epsilon).index_select(1, columns), (0, z.shape[1] - width))  # (R, P)
+    z = unit(z, epsilon)
+    return scale * (z @ (z + part).T)
+
+
+@full_precision
+def new_loss(S: Tensor, labels: Tensor, temperature: float, epsilon: float) -> Tensor:
+    """L_n: mean_i l_{i, pair(i)} + 2 mean_i (1 / |P_i|) sum_{j in P_i} l_ij, self-similarity counting as E_ii = 0.
+
+    Rows of S (R, R) and ``labels`` (R,) are two views of the same images, one after the other; pair(i) is row i's
+    image in the other view. The row itself is in P_i, so that it adds the constant -log(epsilon) / |P_i|.
+    """
+    pair = len(S) // 2
+    losses = _pair_losses(S, temperature, epsilon, self_pairs=False)
+    across = torch.cat([losses.diagonal(pair), losses.diagonal(-pair)]).mean()
+    return across + 2 * _mean_over_positives(losses, labels)
+
+
+@full_precision
+def uniform_loss(S: Tensor, labels: Tensor, temperature: float, epsilon: float) -> Tensor:
+    """L_uni: mean_i (1 / |P_i|) sum_{j in P_i} l_ij; the diagonal is a pair like all others."""
+    return _mean_over_positives(_pair_losses(S, temperature, epsilon, self_pairs=True), labels)
+
+
+@full_precision
+def previous_loss(z: Tensor, z_previous: Tensor, labels: Tensor, temperature: float, epsilon: float) -> Tensor:
+    """L_pre: L_uni of the cosines of projections z (R, P), as rows, with those of the previous model, as columns."""
+    return uniform_loss(unit(z, epsilon) @ unit(z_previous, epsilon).T, labels, temperature, epsilon)
+
+
+def _pair_losses(S: Tensor, temperature: float, epsilon: float, self_pairs: bool) -> Tensor:
+    """All l_ij, (R, R)."""
+    E = ((S - S.detach().amax(1, keepdim=True)) / temperature).exp()
+    if not self_pairs:
+        E = E.diagonal_scatter(E.new_zeros(len(E)))
+    return -(E / (E.sum(1, keepdim=True) + epsilon) + epsilon).log()
+
+
+def _mean_over_positives(losses: Tensor, labels: Tensor) -> Tensor:
+    """mean_i (1 / |P_i|) sum_{j in P_i} l_ij."""
+    positive = (labels[:, None] == labels).to(losses.dtype)
+    return ((losses * positive).sum(1) / positive.sum(1)).mean()

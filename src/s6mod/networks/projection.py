@@ -1,0 +1,41 @@
+"""ResNet-18 with a second linear head, the projection that contrastive losses compare.
+
+Trunk, pooling and classifier are ResNet18's own. Which loss reads the projection is the method's business.
+"""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from s6mod.networks.base import Output
+from s6mod.networks.resnet import NetworkConfig, ResNet18
+
+
+class ProjectedOutput(Output):
+    """An Output that also carries the projection z."""
+
+    projection: Tensor  # (B, P)
+
+    def __new__(cls, feature_map: Tensor, features: Tensor, logits: Tensor, projection: Tensor) -> Self:
+        """The three parts of an Output, and the projection as an attribute."""
+        output = super().__new__(cls, feature_map, features, logits)
+        output.projection = projection
+        return output
+
+
+class ProjectedResNet18(ResNet18):
+    """ResNet18 whose Output also carries a single linear projection of the pooled features."""
+
+    def __init__(
+        self, config: NetworkConfig, image_shape: tuple[int, int, int], num_classes: int, projection_width: int
+    ) -> None:
+        super().__init__(config, image_shape, num_classes)
+        self.projection = nn.Linear(self.num_features, projection_width)
+
+    def forward(self, images: Tensor) -> ProjectedOutput:
+        """(B, channels, H, W) float images -> ProjectedOutput."""
+        out = super().forward(images)
+        # In float32 like the head: similarities of projections are divided by a small temperature.
+        with torch.autocast(images.device.type, enabled=False):
+            return ProjectedOutput(*out, self.projection(out.features))

@@ -1,0 +1,485 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from states import assert_same_tree, trees_differ
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+
+from s6mod import Learner
+from s6mod.augment import to_float
+from s6mod.errors import ConfigError
+from s6mod.memory import ReplayMemory
+from s6mod.methods import Batch, Peer, Plan, Task
+from s6mod.methods.mose import MOSE, MOSEConfig, cross_entropy, distillation, supervised_contrastive
+
+CPU = torch.device("cpu")
+SHAPE = (3, 16, 16)
+SMALL = {"name": "mose", "network": {"width": 4, "projection": 8}, "memory_batch": 16}
+BRANCHES = {"s6mod": {"d_inner": 12, "num_patterns": 3, "state_dim": 4, "dt_rank": 3}, "confidence": {}}
+
+
+def images(count, seed=0):
+    return torch.randint(0, 256, (count, *SHAPE), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+
+
+def remembered(*stored, size=1000):
+    """A memory that holds ``stored[t]`` images of task t, in an order that mixes the tasks; labels are 2 t."""
+    memory = ReplayMemory(size, SHAPE, "batched", CPU)
+    tasks = torch.repeat_interleave(torch.arange(len(stored)), torch.tensor(stored, dtype=torch.int64))
+    tasks = tasks[torch.randperm(len(tasks), generator=torch.Generator().manual_seed(1))]
+    memory.filled = memory.seen = len(tasks)
+    memory.tasks[: len(tasks)], memory.labels[: len(tasks)] = tasks, 2 * tasks
+    memory.device_labels[: len(tasks)] = 2 * tasks
+    memory.images[: len(tasks)] = images(len(tasks), seed=7)
+    return memory
+
+
+def planned(memory, index, per_task=2, num_classes=10, batch=10, current=None, **options):
+    """The plan for a batch of task ``index``, when ``current`` of its ``per_task`` classes have been seen."""
+    classes = list(range((index + 1) * per_task))
+    current = per_task if current is None else current
+    seen = classes[: index * per_task + current]
+    task = Task(index, 5, seen, seen[index * per_task :])
+    method = MOSE(MOSEConfig(**options), SHAPE, num_classes)
+    labels = torch.full((batch,), seen[-1])
+    return method.plan(labels, memory, task, torch.Generator().manual_seed(0))
+
+
+# --- which images a step sees ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("classes", "tasks", "task", "repeated", "earlier"),
+    [
+        *((10, 5, task, 10, earlier) for task, earlier in ((2, 28), (3, 42), (4, 54), (5, 54))),
+        *((100, 10, task, 10, 54) for task in (2, 3, 4, 5)),
+        *((100, 10, task, repeated, 64 - repeated) for task, repeated in ((7, 9), (10, 6))),
+        *((200, 100, task, *sets) for task, sets in ((2, (10, 28)), (7, (9, 55)), (64, (1, 63)), (65, (0, 64)))),
+    ],
+)
+def test_the_table_of_batch_compositions(classes, tasks, task, repeated, earlier):
+    memory = remembered(*[100] * task, size=10_000)
+    rows = planned(memory, task - 1, classes // tasks, classes).rows  # the table counts tasks from 1
+    assert len(rows["repeated"]) == repeated
+    assert rows["repeated"].tolist() == list(range(repeated))
+    assert (len(rows["cat"]), len(rows["new"])) == (earlier, 22)
+    assert (memory.tasks[rows["cat"]] < task - 1).all()
+    assert (memory.tasks[rows["new"]] == task - 1).all()
+    for drawn in (rows["cat"], rows["new"]):
+        assert len(drawn.unique()) == len(drawn)
+
+
+def test_the_first_task_replays_up_to_a_whole_memory_batch_and_has_no_second_set():
+    for stored, replayed in ((10, 10), (64, 64), (500, 64)):
+        rows = planned(remembered(stored), 0).rows
+        assert [len(rows[name]) for name in ("new", "repeated", "cat")] == [replayed, 0, 0]
+
+
+def test_the_first_batch_of_a_run_is_only_stored():
+    assert planned(remembered(), 0) is None
+    learner = small()
+    learner.learn(*batch(0))
+    assert learner.losses() == {}
+    assert len(learner.memory) == 6
+    learner.learn(*batch(1))
+    assert learner.losses().keys() == {"ce", "scl", "distil"}
+
+
+def test_the_first_batch_of_a_later_task_finds_nothing_of_its_own_task():
+    rows = planned(remembered(200, 200), 2, current=1).rows
+    assert len(rows["new"]) == 0
+    # 64 * 1 // 5 = 12 would fit, but the batch has 10; 7 images of each of 5 classes.
+    assert (len(rows["repeated"]), len(rows["cat"])) == (10, 35)
+
+
+@pytest.mark.parametrize(("stored", "replayed"), [(0, 0), (1, 0), (2, 2), (22, 22), (23, 22)])
+def test_all_of_few_are_replayed_except_a_lone_one(stored, replayed):
+    assert len(planned(remembered(100, stored), 1).rows["new"]) == replayed
+
+
+def test_all_of_few_earlier_images_are_replayed():
+    assert len(planned(remembered(3, 50), 1).rows["cat"]) == 3
+
+
+def test_draws_are_uniform_over_the_earlier_tasks():
+    memory = remembered(50, 50, 20)
+    counts = torch.zeros(1000)
+    method, generator = MOSE(MOSEConfig(), SHAPE, 10), torch.Generator().manual_seed(0)
+    task = Task(2, 5, [0, 1, 2, 3, 4, 5], [4, 5])
+    for _ in range(300):
+        counts[method.plan(torch.full((10,), 4), memory, task, generator).rows["cat"]] += 1
+    earlier = counts[:120][memory.tasks[:120] < 2]
+    assert earlier.mean() == 300 * 42 / 100
+    assert earlier.min() > 126 - 4.5 * 8.6  # binomial: 300 draws of 0.42
+    assert earlier.max() < 126 + 4.5 * 8.6
+
+
+def test_the_classes_of_the_task_are_told_and_all_in_the_first():
+    assert planned(remembered(50), 0).rows["classes"].tolist() == [1] * 10
+    assert planned(remembered(50, 50), 1).rows["classes"].tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert planned(remembered(50, 50), 1, current=1).rows["classes"].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+
+
+# --- views ----------------------------------------------------------------------------------------------------
+
+
+def test_each_set_comes_as_images_mirrors_augmented_images_augmented_mirrors():
+    method, memory = MOSE(MOSEConfig(), SHAPE, 10), remembered(4, 4)
+    method.augment = lambda x, generator: x + 100
+    stream = Batch(images(3, seed=3), torch.tensor([2, 3, 2]))
+    rows = {"new": torch.tensor([1]), "repeated": torch.arange(2), "cat": torch.tensor([0, 5, 6])}
+    views = method.draw(stream, Plan(rows | {"classes": torch.ones(10)}), memory, torch.Generator())
+
+    new = method.prepare(torch.cat([stream.images, memory.images[1:2]]))
+    cat = method.prepare(torch.cat([stream.images[:2], memory.images[[0, 5, 6]]]))
+    blocks = [(part + extra, mirror) for part in (new, cat) for extra in (0, 100) for mirror in (False, True)]
+    expected = torch.cat([part.flip(3) if mirror else part for part, mirror in blocks])
+    assert torch.equal(views.view, expected)
+    labels = [2, 3, 2, memory.labels[1]] * 4 + [2, 3, *memory.labels[[0, 5, 6]]] * 4
+    assert torch.equal(views.targets.labels, torch.tensor(labels))
+    assert views.split == 4
+
+
+def test_the_two_copies_of_a_stream_image_are_augmented_independently_and_never_mirrored_at_random():
+    method, memory = MOSE(MOSEConfig(), SHAPE, 10), remembered(0, 0)
+    stream = Batch(images(1), torch.tensor([2]))
+    none = torch.zeros(0, dtype=torch.int64)
+    rows = {"new": none, "repeated": torch.arange(1), "cat": none, "classes": torch.ones(10)}
+    view = method.draw(stream, Plan(rows), memory, torch.Generator().manual_seed(0)).view
+    assert torch.equal(view[0], view[4])
+    assert not torch.allclose(view[2], view[6])
+    assert not method.augment.draw(1000, (16, 16), torch.Generator(), CPU).flip.any()
+
+
+def test_images_are_normalised_for_learning_and_for_predicting():
+    method, x = MOSE(MOSEConfig(), SHAPE, 10), images(2)
+    expected = (x.double().numpy() - np.array([125.3, 123.0, 113.9])[:, None, None]) / np.array([63.0, 62.1, 66.7])[
+        :, None, None
+    ]
+    np.testing.assert_allclose(method.prepare(x), expected, atol=1e-5)
+    plain = MOSE(MOSEConfig(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)), SHAPE, 10)
+    assert torch.equal(plain.prepare(x), to_float(x))
+
+
+# --- losses ---------------------------------------------------------------------------------------------------
+
+
+def scl_by_loops(z, labels, temperature):
+    total = 0.0
+    for expert in range(z.shape[1]):
+        v = z[:, expert] / z[:, expert].norm(dim=1, keepdim=True)
+        anchors = []
+        for i in range(len(v)):
+            others = [j for j in range(len(v)) if j != i]
+            denominator = sum(torch.exp(v[i] @ v[j] / temperature) for j in others)
+            terms = [
+                torch.log(torch.exp(v[i] @ v[j] / temperature) / denominator) for j in others if labels[j] == labels[i]
+            ]
+            if terms:
+                anchors.append(-sum(terms) / len(terms))
+        total = total + sum(anchors) / len(anchors)
+    return total
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 0, 1, 2, 2, 0], [0, 1, 0, 3, 2, 2, 0]])  # in the second, 1 and 3 are alone
+def test_the_contrastive_loss_is_that_of_direct_loops_with_its_gradient(labels):
+    labels = torch.tensor(labels)
+    z = torch.randn(7, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    ours, theirs = supervised_contrastive(z, labels, 0.07), scl_by_loops(z, labels, 0.07)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, z)[0] for loss in (ours, theirs)))
+
+
+def test_the_contrastive_loss_stays_in_full_precision():
+    z = torch.randn(7, 4, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 0, 1, 2, 2, 0])
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = supervised_contrastive(z, labels, 0.07)
+    assert torch.equal(inside, supervised_contrastive(z, labels, 0.07))
+
+
+def test_distillation_is_a_frobenius_norm_over_the_batch_and_teaches_the_student_alone():
+    generator = torch.Generator().manual_seed(0)
+    student = torch.randn(6, 5, dtype=torch.float64, generator=generator).requires_grad_()
+    features = torch.randn(6, 3, 5, dtype=torch.float64, generator=generator).requires_grad_()
+    theirs = 0.0
+    for expert in range(3):
+        squares = 0.0
+        for row in range(6):
+            teacher = features[row, expert].detach()
+            gap = student[row] / student[row].norm() - teacher / teacher.norm()
+            squares = squares + (gap**2).sum()
+        theirs = theirs + torch.sqrt(squares)
+    ours = distillation(student, features)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, student, retain_graph=True)[0] for loss in (ours, theirs)))
+    assert torch.autograd.grad(ours, features, allow_unused=True) == (None,)
+    # It grows with the square root of the batch.
+    doubled = distillation(student.repeat(4, 1), features.repeat(4, 1, 1))
+    torch.testing.assert_close(doubled, 2 * ours)
+
+
+def test_cross_entropy_is_a_mean_over_samples_and_a_sum_over_experts():
+    logits = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 3, 4, 0])
+    expected = sum(F.cross_entropy(logits[:, expert], labels) for expert in range(4))
+    torch.testing.assert_close(cross_entropy(logits, labels), expected)
+    assert cross_entropy(logits[:0], labels[:0]) == 0
+
+
+def step(learner, position, classes):
+    """The views and losses of the step that the learner is about to take."""
+    x, y = batch(position, classes=classes)
+    learner._note_classes(y)
+    plan = learner.method.plan(y, learner.memory, learner.task, learner.host_generator)
+    views = learner.method.draw(Batch(x, y), plan, learner.memory, learner.generators["method"])
+    losses = learner.method.losses(learner.peers[0], views, learner.memory, learner.generators["method"])
+    return views, losses
+
+
+def by_definition(learner, views, current):
+    """The loss terms expert by expert; ``current``: the classes of the task, or None in the first."""
+    out = learner.peers[0].network(views.view)  # training mode: the same batch statistics
+    labels, n = views.targets.labels, 4 * views.split
+    ce = 0.0
+    for expert in range(4):
+        logits = out.expert_logits[:, expert]
+        if current is None:
+            ce = ce + F.cross_entropy(logits, labels)
+        else:
+            places = torch.tensor([current.index(label) for label in labels[:n].tolist()])
+            ce = ce + 2 * F.cross_entropy(logits[n:], labels[n:]) + F.cross_entropy(logits[:n][:, current], places)
+    return {
+        "ce": ce,
+        "scl": supervised_contrastive(out.projections, labels, 0.07),
+        "distil": distillation(out.student, out.features[:, :3]),
+    }
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_the_loss_of_a_step_is_that_of_its_definition(task):
+    learner = run(small(), 0, 2 + 3 * task)
+    current = [2, 3] if task else [0, 1]
+    views, losses = step(learner, 4, current)
+    expected = by_definition(learner, views, current if task else None)
+    assert len(views.images) > views.split or not task
+    assert losses.terms.keys() == expected.keys()
+    for name, term in losses.terms.items():
+        torch.testing.assert_close(term, expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_go_where_they_should():
+    learner = run(small(), 0, 5)
+    _, losses = step(learner, 4, [2, 3])
+    network = learner.peers[0].network
+
+    def reached(term):
+        network.zero_grad()
+        term.backward(retain_graph=True)
+        return {name for name, p in network.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+
+    parts = {"heads", "projections", "adaptation", "attentions", "alignments", "stem", "stages"}
+    found = {name: {key.split(".")[0] for key in reached(term)} for name, term in losses.terms.items()}
+    assert found["ce"] == parts - {"projections", "adaptation"}
+    assert found["scl"] == parts - {"heads", "adaptation"}
+    assert found["distil"] == {"adaptation", "stem", "stages"}
+
+
+def test_new_images_say_nothing_about_classes_of_other_tasks():
+    learner = run(small(cat_weight=0.0), 0, 5)
+    _, losses = step(learner, 4, [2, 3])
+    losses.terms["ce"].backward()
+    for head in learner.peers[0].network.heads:
+        moved = head.weight.grad.abs().sum(1) > 0
+        assert moved.tolist() == [False, False, True, True] + [False] * 6
+
+
+def test_nothing_is_read_back_from_a_device():
+    with FakeTensorMode():  # tensors without values: reading one raises
+        method = MOSE(MOSEConfig.parse(SMALL), SHAPE, 10)
+        memory = ReplayMemory(20, SHAPE, "batched", CPU)
+        peer, rows = Peer(method.make_network(), None), torch.zeros(5, dtype=torch.int64)
+        plan = Plan({"new": rows, "repeated": rows[:3], "cat": rows, "classes": torch.zeros(10, dtype=torch.int64)})
+        stream = Batch(torch.zeros(6, *SHAPE, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64))
+        views = method.draw(stream, plan, memory, torch.Generator())
+        losses = method.losses(peer, views, memory, torch.Generator())
+        assert views.view.shape == (4 * (11 + 8), *SHAPE)
+        assert sum(losses.terms.values()).shape == ()
+
+
+# --- the tap --------------------------------------------------------------------------------------------------
+
+
+def test_the_tap_is_the_deepest_experts_on_the_whole_joint_batch():
+    learner = run(small(), 0, 5)
+    views, losses = step(learner, 4, [2, 3])
+    out, tap = learner.peers[0].network(views.view), losses.tap
+    assert torch.equal(tap.feature_map, out.feature_map)
+    assert torch.equal(tap.logits, out.expert_logits[:, 3])
+    assert tap.targets is views.targets
+    fresh = tap.again()
+    assert fresh.shape == tap.feature_map.shape
+    assert not torch.allclose(fresh, tap.feature_map)
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_a_branch_changes_the_trajectory_and_shows_its_terms(branch):
+    base, with_branch = run(small(), 0, 5), run(small(branch=branch), 0, 5)
+    assert trees_differ(base.state_dict()["peers"]["0"]["network"], with_branch.state_dict()["peers"]["0"]["network"])
+    assert any(name.startswith("branch/") for name in with_branch.losses())
+
+
+def test_a_branch_with_all_weights_at_zero_leaves_the_base_trajectory_to_the_bit():
+    zero = {"weight_dr": 0.0, "alpha": 0.0, "beta": 0.0, "weight_z": 0.0, "noisy_gate": True}
+    base, state = run(small(), 0, 5).state_dict(), run(small(branch="s6mod", **zero), 0, 5).state_dict()
+    assert_same_tree(base["peers"]["0"]["network"], state["peers"]["0"]["network"])
+    assert_same_tree(base["memory"], state["memory"])
+    assert torch.equal(base["generators"]["method"], state["generators"]["method"])
+
+
+def test_a_branch_may_ask_for_a_fresh_view():
+    learner = run(small(branch="s6mod", view="fresh"), 0, 4)
+    assert math.isfinite(learner.losses()["branch/diff"])
+
+
+# --- predictions ----------------------------------------------------------------------------------------------
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def test_scores_are_those_of_a_numpy_computation():
+    learner = run(small(), 0, 8)
+    x = images(9, seed=5)
+    tables = learner.scores(x)
+    network, prepare = learner.peers[0].network.eval(), learner.method.prepare
+    with torch.no_grad():
+        out = network(prepare(x))
+        stored = unit(network(prepare(learner.memory.images[:40])).features.double().numpy())  # (40, 4, F)
+    features, labels = unit(out.features.double().numpy()), learner.memory.labels.numpy()
+    distances = np.full((4, 9, 10), np.inf)
+    for c in np.unique(labels):
+        mean = unit(stored[labels == c].mean(0))  # (4, F)
+        distances[:, :, c] = ((features - mean) ** 2).sum(2).T
+    assert tables.keys() == {"head", "heads", "ncm", "moe"}
+    np.testing.assert_allclose(tables["ncm"], -distances[3], atol=1e-5)
+    np.testing.assert_allclose(tables["moe"], -distances.mean(0), atol=1e-5)
+    np.testing.assert_allclose(tables["head"], out.expert_logits[:, 3], atol=1e-5)
+    np.testing.assert_allclose(tables["heads"], out.expert_logits.mean(1), atol=1e-5)
+    assert torch.equal(learner.predict(x), tables["ncm"].argmax(1))
+    assert learner.method.scores([out], None).keys() == learner.method.memory_free
+
+
+def test_the_memory_is_read_in_batches_of_any_size():
+    whole, parts = run(small(), 0, 5), run(small(engine={"eval_batch": 7}), 0, 5)
+    x = images(9, seed=5)
+    for name, table in whole.scores(x).items():
+        torch.testing.assert_close(parts.scores(x)[name], table)
+
+
+def test_a_seen_class_without_an_image_left_is_not_predicted_by_its_mean():
+    learner = run(small(), 0, 8)
+    gone = learner.memory.labels == 1
+    learner.memory.device_labels[:40][gone] = 0
+    tables = learner.scores(images(3))
+    seen = torch.isfinite(tables["ncm"]).all(0)
+    assert seen.nonzero().flatten().tolist() == [0, 2, 3, 4, 5]
+    assert torch.equal(seen, torch.isfinite(tables["moe"]).all(0))
+    assert torch.isfinite(tables["head"]).all()
+
+
+# --- through the learner --------------------------------------------------------------------------------------
+
+
+def batch(position, size=6, classes=(0, 1)):
+    labels = torch.tensor(classes)[torch.arange(position, position + size) % len(classes)]
+    return images(size, seed=100 + position), labels
+
+
+def small(branch=None, engine=None, **options):
+    values = dict(SMALL)
+    if branch is None:
+        values |= options
+    else:
+        branch = {"name": branch, **BRANCHES[branch], **options}
+    return Learner(values, branch, num_classes=10, memory_size=40, seed=3, engine=engine)
+
+
+def run(learner, start, stop):
+    """Two new classes and a boundary every three batches."""
+    for position in range(start, stop):
+        task = position // 3
+        learner.learn(*batch(position, classes=(2 * task, 2 * task + 1)))
+        if (position + 1) % 3 == 0:
+            learner.end_task()
+    return learner
+
+
+@pytest.mark.parametrize("branch", [None, "s6mod"])
+def test_saving_and_loading_at_any_step_changes_nothing(tmp_path, branch):
+    straight = run(small(branch), 0, 6)
+    for stop in (1, 4):
+        run(small(branch), 0, stop).save(tmp_path / str(stop))
+        resumed = run(Learner.load(tmp_path / str(stop)), stop, 6)
+        assert_same_tree(straight.state_dict(), resumed.state_dict())
+    for name, table in straight.scores(images(5)).items():
+        assert torch.equal(table, resumed.scores(images(5))[name])
+
+
+def test_predicting_leaves_no_trace():
+    quiet, curious = run(small(), 0, 4), small()
+    for position in range(4):
+        run(curious, position, position + 1)
+        curious.predict(images(5))
+    assert_same_tree(quiet.state_dict(), curious.state_dict())
+
+
+def test_losses_fall_and_class_means_tell_old_and_new_classes_apart():
+    """Bars of light at different heights, since mirrors share their label; two tasks of two classes."""
+    learner = Learner({**SMALL, "optimizer": {"lr": 5e-3}}, num_classes=4, memory_size=60)
+    generator = torch.Generator().manual_seed(0)
+
+    def bars(labels):
+        x = torch.randint(0, 60, (len(labels), *SHAPE), generator=generator, dtype=torch.uint8)
+        for row, label in enumerate(labels.tolist()):
+            x[row, :, 4 * label : 4 * label + 4] += 180
+        return x
+
+    for task in ((0, 1), (2, 3)):
+        losses = []
+        for _ in range(3):
+            for _ in range(4):
+                y = torch.tensor(task)[torch.randint(0, 2, (6,), generator=generator)]
+                learner.learn(bars(y), y)
+            losses.append(learner.losses())
+        assert losses[-1]["ce"] < 0.9 * losses[0]["ce"]
+        assert losses[-1]["scl"] < losses[0]["scl"]
+        learner.end_task()
+    y = torch.arange(40) % 4
+    tables = learner.scores(bars(y))
+    for name in ("ncm", "moe"):
+        assert (tables[name].argmax(1) == y).float().mean() > 0.8
+
+
+def test_defaults_are_those_of_the_published_results_and_survive_a_partial_configuration():
+    config = MOSEConfig.parse({"optimizer": {"eps": 1e-7}, "augment": {"attempts": 5}})
+    optimizer = {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-7, "weight_decay": 1e-4}
+    assert config.plain()["optimizer"] == optimizer
+    augment = config.plain()["augment"]
+    assert (augment["flip_probability"], augment["grey_probability"], augment["scale"]) == (0.0, 0.25, [0.3, 1.0])
+    assert (config.memory_batch, config.temperature, config.cat_weight, config.network.projection) == (
+        64,
+        0.07,
+        2.0,
+        128,
+    )
+
+
+def test_what_it_cannot_work_with_is_refused():
+    with pytest.raises(ConfigError, match="boundaries='none'"):
+        Learner("mose", num_classes=10, boundaries="none")
+    with pytest.raises(ConfigError, match="std"):
+        MOSEConfig.parse({"std": [0.2, 0.0, 0.2]})
