@@ -1,7 +1,7 @@
 """Write the README's results table from the run records: python benchmarks/readme.py [--check]
 
-One row per cell, one block per data set and memory size: mean and standard deviation over seeds, and the gain over the
-base method paired by seed, with its 95 % interval. A number that no record supports cannot appear.
+One row per cell: mean and standard deviation over seeds, and the gains in Acc over the base method and the control,
+paired by seed, with their 95 % intervals. A number that no record supports cannot appear.
 """
 
 import json
@@ -24,14 +24,14 @@ def spread(values):
 
 
 def order(item):
-    cell, precision, departs = item[0]
+    cell, engine, departs = item[0]
     learner, data, memory = cell.split("/")
-    return data, int(memory), precision != "float32", list(NAMES).index(learner), departs
+    return data, int(memory), engine, list(NAMES).index(learner), departs
 
 
 def gain(ours, base):
-    seeds = sorted(ours.keys() & base.keys())
-    differences = [ours[s] - base[s] for s in seeds]
+    """Mean difference of Acc over the seeds that both have, with its 95 % half-width."""
+    differences = [accuracy(ours[seed]) - accuracy(base[seed]) for seed in sorted(ours.keys() & base.keys())]
     if len(differences) < 2:
         return f"{differences[0]:+.2f} (n = 1)" if differences else "-"
     half = t.ppf(0.975, len(differences) - 1) * stdev(differences) / len(differences) ** 0.5
@@ -40,6 +40,15 @@ def gain(ours, base):
 
 def accuracy(record):
     return record["metrics"][record["primary"]]["accuracy"]
+
+
+def engine_of(record):
+    """How it was computed, in words: precision and capture as they were on that device."""
+    asked = record["config"]["engine"]
+    cuda = record["environment"]["device"] != "cpu"
+    bfloat16 = asked["precision"] == "bfloat16" or (asked["precision"] == "auto" and cuda)
+    captured = asked["capture"] == "auto" and cuda
+    return f"{'bfloat16' if bfloat16 else 'float32'}, {'captured' if captured else 'eager'}"
 
 
 def variant(record):
@@ -57,24 +66,26 @@ def table():
     cells = defaultdict(dict)
     for file in sorted((ROOT / "results").glob("*.json")):
         record = json.loads(file.read_text())
-        key = record["cell"], record["config"]["engine"]["precision"], variant(record)
+        key = record["cell"], engine_of(record), variant(record)
         if record["seed"] in cells[key]:
             raise SystemExit(f"two records of seed {record['seed']} for {key}: remove one from results/")
         cells[key][record["seed"]] = record
     lines = [
-        "| setting | engine | learner | seeds | Acc (%) | AF (%) | N-Acc (%) | gain, paired, 95 % |",
-        "|---|---|---|---|---|---|---|---|",
+        "| setting | engine | learner | seeds | Acc (%) | AF (%) | N-Acc (%) | over the base | over the control |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for (cell, precision, departs), runs in sorted(cells.items(), key=order):
+    for (cell, engine, departs), runs in sorted(cells.items(), key=order):
         learner, data, memory = cell.split("/")
         primary = [runs[s]["metrics"][runs[s]["primary"]] for s in sorted(runs)]
-        base = cells.get((f"{learner.split('+')[0]}/{data}/{memory}", precision, ""), {})
-        paired = gain({s: accuracy(r) for s, r in runs.items()}, {s: accuracy(r) for s, r in base.items()})
+        method = learner.split("+")[0]
+        paired = [
+            gain(runs, cells.get((f"{other}/{data}/{memory}", engine, ""), {})) if learner != other else ""
+            for other in (method, f"{method}+confidence")
+        ]
         name = NAMES[learner] + (f" ({departs})" if departs else "")
-        engine = "float32, eager" if precision == "float32" else "bfloat16, captured"
         figures = [spread([m[key] for m in primary]) for key in ("accuracy", "forgetting", "learning_accuracy")]
         seeds = ", ".join(map(str, sorted(runs)))
-        row = [f"{data}, M = {memory}", engine, name, seeds, *figures, paired if "+" in learner else ""]
+        row = [f"{data}, M = {memory}", engine, name, seeds, *figures, *(paired if "+" in learner else ["", ""])]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 

@@ -82,7 +82,7 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
     for result in results:
         cells.setdefault(result["cell"], []).append(result)
     for cell, runs in cells.items():
-        for name in runs[0]["metrics"]:
+        for name in sorted(runs[0]["metrics"], key=lambda name: name != runs[0]["primary"]):
             primary = name == runs[0]["primary"]
             metrics = [run["metrics"][name] for run in runs]
             table.add_row(
