@@ -47,10 +47,6 @@ class CapturedStep:
         torch.cuda.current_stream(self.eager.engine.device).wait_stream(self.cuda_stream)
         return terms
 
-    def losses(self, inputs: Inputs) -> object:
-        """As ``Step.losses``."""
-        return self.eager.losses(inputs)
-
 
 class _Recording:
     """One graph with the static inputs it reads."""
