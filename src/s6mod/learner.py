@@ -261,7 +261,7 @@ class Learner:
         return {
             "host": host,
             "method": self.method.state_dict(),
-            "peers": {str(n): _peer_state(peer) for n, peer in enumerate(self.peers)},
+            "peers": {str(n): peer.state_tree() for n, peer in enumerate(self.peers)},
             "optimizer": {
                 str(n): self.optimizer.state[p]
                 for n, p in enumerate(_parameters(self.optimizer))
@@ -282,7 +282,7 @@ class Learner:
         self.build(image_shape)
         self.method.load_state_dict(state["method"])
         for number, peer in enumerate(self.peers):
-            _load_peer(peer, state["peers"][str(number)])
+            peer.load_state_tree(state["peers"][str(number)])
         for number, parameter in enumerate(_parameters(self.optimizer)):
             saved = state["optimizer"].get(str(number), {})
             # Moments take the parameter's memory layout; the step counter stays a scalar.
@@ -339,18 +339,3 @@ def _shape(images: Tensor) -> tuple[int, int, int]:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _peer_state(peer: Peer) -> Tree:
-    parts = {"network": peer.network, "branch": peer.branch, "teacher": peer.teacher}
-    return {name: part.state_dict() for name, part in parts.items() if part is not None}
-
-
-def _load_peer(peer: Peer, state: Tree) -> None:
-    peer.network.load_state_dict(state["network"])
-    if peer.branch is not None:
-        peer.branch.load_state_dict(state["branch"])
-    if "teacher" in state:
-        peer.remember()
-        assert peer.teacher is not None
-        peer.teacher.load_state_dict(state["teacher"])

@@ -103,6 +103,21 @@ class Peer(nn.Module):
         else:
             self.teacher.load_state_dict(self.network.state_dict())
 
+    def state_tree(self) -> dict[str, Any]:
+        """The state of each part there is, by name."""
+        parts = {"network": self.network, "branch": self.branch, "teacher": self.teacher}
+        return {name: part.state_dict() for name, part in parts.items() if part is not None}
+
+    def load_state_tree(self, tree: dict[str, Any]) -> None:
+        """Take over the parts of a saved peer; a teacher is made if it had one."""
+        self.network.load_state_dict(tree["network"])
+        if self.branch is not None:
+            self.branch.load_state_dict(tree["branch"])
+        if "teacher" in tree:
+            self.remember()
+            assert self.teacher is not None
+            self.teacher.load_state_dict(tree["teacher"])
+
     def learned_parameters(self) -> list[nn.Parameter]:
         """What the optimiser updates: the network, then the branch."""
         return [p for part in (self.network, self.branch) if part is not None for p in part.parameters()]
