@@ -273,7 +273,7 @@ def test_predict_forwards_the_memory_only_where_the_prediction_needs_it(monkeypa
     assert sizes == [18, 18, 6, 6, 6, 6]  # two peers; the memory once
 
 
-def test_losses_are_means_over_the_steps_that_had_them():
+def test_losses_start_anew_after_each_reading():
     learner = small("duo")
     for position in range(6):
         learner.learn(*batch(position, classes=range(4)))

@@ -14,6 +14,7 @@ from states import assert_same_tree
 
 from s6mod.config import merge
 from s6mod.data import Dataset, load
+from s6mod.engine import execute as module_execute
 from s6mod.engine.checkpoint import read_state
 from s6mod.engine.execute import Interrupted, execute
 from s6mod.engine.run import Run
@@ -182,17 +183,24 @@ def test_a_run_that_cannot_write_its_result_can_still_go_on(tmp_path, digits, mo
     assert finish(tmp_path / "r", digits)["steps"] == 15
 
 
-def test_one_runs_failure_does_not_cost_the_others_their_work(tmp_path, digits):
+def test_one_runs_failure_does_not_cost_the_others_their_work(tmp_path, digits, monkeypatch):
+    """Two runs under way at once, as on a GPU; the second fails at its first record, before any checkpoint."""
+    monkeypatch.setattr(module_execute, "PROBE_STEPS", 1)
+    monkeypatch.setattr(module_execute._Shift, "_room", lambda self: 2)
+
     def fail(progress):
         raise RuntimeError("out of order")
 
-    first = [
-        lambda: Run.begin(quick(), tmp_path / "a", digits),
-        lambda: Run.begin(quick(seed=1), tmp_path / "b", digits, fail),
+    rare = {"output": {"log_every": 3, "checkpoint_every": 1000}}
+    runs = [
+        lambda: Run.begin(quick(**rare), tmp_path / "a", digits),
+        lambda: Run.begin(quick(seed=1, **rare), tmp_path / "b", digits, fail),
     ]
     with pytest.raises(RuntimeError, match="out of order"):
-        execute(first)
-    assert json.loads((tmp_path / "a" / "result.json").read_text())["seed"] == 0
+        execute(runs)
+    gc.collect()
+    assert Run.resume(tmp_path / "a", digits).cursor.position == 4  # one step alone, three beside the other
+    assert not (tmp_path / "b" / "checkpoint").exists()  # the one that failed in mid-step is not saved
 
 
 def test_finished_runs_are_let_go(tmp_path, digits):
