@@ -1,71 +1,18 @@
-"""The command line. Each command imports what it needs when it runs, so that ``--help`` answers at once."""
+"""``s6mod train``: one run, or one for each of several seeds."""
 
-import errno
-import sys
-import warnings
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from s6mod._version import __version__
-from s6mod.engine.allocator import keep_freed_memory
-from s6mod.errors import S6modError
-
-app = typer.Typer(
-    help="Online continual learning with the S6MOD branch.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+from s6mod.cli.app import app
 
 PARTS = ("method", "branch", "data")  # what a preset is chosen by; each may be given as a bare name
 WHAT = "What to run"
 HOW = "How to run it"
 MORE = "Everything else"
-
-
-def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
-    keep_freed_memory()
-    warnings.showwarning = _warn
-    sys.argv[0] = "s6mod"  # so that records name the command whichever way it was started
-    try:
-        app()
-    except S6modError as error:
-        _complain(str(error), getattr(error, "exit_code", 2))
-    except OSError as error:
-        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise  # not about a file or a disk: a bug of ours
-        where = f" {error.filename}" if error.filename else " the run's files"
-        _complain(f"expected to read and write{where}, got: {error.strerror}; mend that and try again or --resume", 2)
-
-
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    Console(stderr=True).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _complain(sentence: str, code: int) -> NoReturn:
-    Console(stderr=True).print("error:", style="bold red", end=" ")
-    Console(stderr=True).print(sentence, soft_wrap=True, highlight=False, markup=False)
-    sys.exit(code)
-
-
-def _show_version(value: bool) -> None:
-    if value:
-        typer.echo(f"s6mod {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
 
 
 @app.command()
@@ -223,34 +170,3 @@ def _elsewhere(values: dict[str, Any], device: str | None, data_root: str | None
     if data_root is not None:
         values = merge(values, {"data": {"root": data_root}})
     return values
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for runs, table and picture; replaced if it is there.")] = Path(
-        "demo"
-    ),
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
-) -> None:
-    """ER, ER + S6MOD and ER + confidence penalty on digits, side by side: two minutes on a laptop."""
-    from s6mod.experiments.demo import run_demo
-
-    run_demo(out, seeds, Console())
-
-
-@app.command()
-def bench(
-    width: Annotated[int, typer.Option(min=1, help="Width of the network (64 as in the paper).")] = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Timed steps of each learner.")] = 10,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """Milliseconds and peak memory of a step, with and without the branch, and their ratio."""
-    from s6mod.engine.bench import run_bench
-
-    run_bench(width, steps, device, precision, json_output, Console())
-
-
-if __name__ == "__main__":
-    main()

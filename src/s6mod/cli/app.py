@@ -1,0 +1,61 @@
+"""The entry point: what every command shares, and how mistakes are told."""
+
+import errno
+import sys
+import warnings
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from s6mod._version import __version__
+from s6mod.engine.allocator import keep_freed_memory
+from s6mod.errors import S6modError
+
+app = typer.Typer(
+    help="Online continual learning with the S6MOD branch.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
+    keep_freed_memory()
+    warnings.showwarning = _warn
+    sys.argv[0] = "s6mod"  # so that records name the command whichever way it was started
+    try:
+        app()
+    except S6modError as error:
+        _complain(str(error), getattr(error, "exit_code", 2))
+    except OSError as error:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise  # not about a file or a disk: a bug of ours
+        where = f" {error.filename}" if error.filename else " the run's files"
+        _complain(f"expected to read and write{where}, got: {error.strerror}; mend that and try again or --resume", 2)
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    Console(stderr=True).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _complain(sentence: str, code: int) -> NoReturn:
+    Console(stderr=True).print("error:", style="bold red", end=" ")
+    Console(stderr=True).print(sentence, soft_wrap=True, highlight=False, markup=False)
+    sys.exit(code)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"s6mod {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,22 @@
+"""``s6mod demo``: the first thing to try."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from s6mod.cli.app import app
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for runs, table and picture; replaced if it is there.")] = Path(
+        "demo"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
+) -> None:
+    """ER, ER + S6MOD and ER + confidence penalty on digits, side by side: two minutes on a laptop."""
+    from s6mod.experiments.demo import run_demo
+
+    run_demo(out, seeds, Console())
