@@ -5,15 +5,14 @@ what it computes, and ``selective_scan_reference`` is the recurrence as it is wr
 Positions are row-major and come before channels, (B, L, K, n), so that every projection is one matrix product.
 """
 
-import importlib
-import os
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from s6mod.kernels import kernels_for
 
 NUM_DIRECTIONS = 4
 
@@ -33,7 +32,7 @@ def directional_scan(
     u (B, L, d); delta (B, L, K, R); BC (B, L, K, 2 N), B and C side by side; dt_proj W_dt (K, d, R); dt_bias (K, d);
     A_log (K, d, N); D (K, d). A direction's step sizes are softplus(W_dt delta + b_dt), its A is -exp(A_log).
     """
-    kernels = _kernels() if _on_kernel_device(u) and u.dtype == torch.float32 else None
+    kernels = kernels_for(u, "s6mod.branch.scan_triton") if u.dtype == torch.float32 else None
     scan = plain_directional_scan if kernels is None else kernels.directional_scan
     y: Tensor = scan(u, delta, BC, dt_proj, dt_bias, A_log, D, map_size)
     return y
@@ -54,20 +53,6 @@ def plain_directional_scan(
     B, C = cross_scan(BC, map_size).chunk(2, dim=-1)  # (B, L, K, N) each
     dt = F.softplus(torch.einsum("kdr,blkr->blkd", dt_proj, cross_scan(delta, map_size)) + dt_bias)
     return cross_merge(selective_scan(u, dt, -A_log.exp(), B, C, D), map_size)
-
-
-def _on_kernel_device(x: Tensor) -> bool:
-    """Whether Triton could run where x is; its interpreter, chosen by TRITON_INTERPRET=1, does so on a CPU."""
-    return x.is_cuda or (os.environ.get("TRITON_INTERPRET") == "1" and x.device.type == "cpu")
-
-
-@cache
-def _kernels() -> Any:
-    """The kernels, imported on first use since that takes a while, or None where there is no Triton."""
-    try:
-        return importlib.import_module("s6mod.branch.scan_triton")
-    except ImportError:
-        return None
 
 
 # --- orders ---------------------------------------------------------------------------------------------------

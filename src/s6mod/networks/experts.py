@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from s6mod.networks.base import Network
+from s6mod.networks.norm import BatchNorm
 from s6mod.networks.resnet import NetworkConfig, ResNet18
 
 NUM_EXPERTS = 4
@@ -90,7 +91,7 @@ class Attention(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.weigh = nn.Sequential(down(channels, channels), nn.BatchNorm2d(channels), nn.ReLU())
+        self.weigh = nn.Sequential(down(channels, channels), BatchNorm(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, channels, H, W) -> the same shape."""
@@ -108,6 +109,5 @@ def _separable(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
     return [
         nn.Conv2d(inputs, inputs, 3, stride, 1, groups=inputs, bias=False),
         nn.Conv2d(inputs, outputs, 1, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU(),
+        BatchNorm(outputs),
     ]

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from s6mod.config import Config
 from s6mod.errors import InputError
 from s6mod.networks.base import Network, Output
+from s6mod.networks.norm import BatchNorm
 
 
 class NetworkConfig(Config):
@@ -31,17 +32,20 @@ class BasicBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
+        self.bn1 = BatchNorm(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
+        self.bn2 = BatchNorm(outputs)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs, relu=False)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) -> (B, outputs, H/stride, W/stride)."""
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+        out = self.bn1(self.conv1(x))
+        y: Tensor = self.bn2(self.conv2(out), self.shortcut(x))
+        return y
 
 
 class ResNet18(Network):
@@ -55,7 +59,7 @@ class ResNet18(Network):
         if min(height, width) < 8:
             raise InputError(f"expected images of at least 8x8 pixels, got {height}x{width}; enlarge them")
         w = config.width
-        self.stem = nn.Sequential(nn.Conv2d(channels, w, 3, 1, 1, bias=False), nn.BatchNorm2d(w), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(channels, w, 3, 1, 1, bias=False), BatchNorm(w))
         self.stages = nn.Sequential(
             _stage(w, w, 1),
             _stage(w, 2 * w, 2),

@@ -1,0 +1,153 @@
+"""The fused normalisation against its plain twin: on a CUDA device, and in Triton's interpreter everywhere.
+
+The interpreter must be chosen before Triton is imported and would stay for the whole process, so one test runs this
+file again in a process of its own.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from s6mod.networks import norm
+from s6mod.networks.norm import BatchNorm, plain_norm
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+NO_TRITON = "Triton is not installed; the package runs without it, its kernels do not"
+ON_CUDA = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+SHAPES = [
+    (2, 3, 4, 5),  # channels are no power of two
+    (1, 1, 2, 4),
+    (3, 70, 2, 2),  # two blocks of channels, the second not full
+    (5, 64, 4, 4),  # 80 rows of 64: five blocks of 16 for three programs
+]
+
+
+@pytest.fixture(params=["cpu"] if INTERPRETED else [pytest.param("cuda", marks=ON_CUDA)])
+def device(request):
+    pytest.importorskip("triton", reason=NO_TRITON)
+    return torch.device(request.param)
+
+
+def layer(channels, relu, device, dtype=torch.float32):
+    made = BatchNorm(channels, relu).to(device, dtype)
+    random = torch.Generator().manual_seed(channels)
+    with torch.no_grad():
+        for tensor, shift in ((made.weight, 1), (made.bias, 0), (made.running_mean, 0), (made.running_var, 2)):
+            tensor.copy_(0.5 * torch.rand(channels, generator=random) + shift)
+    return made
+
+
+def inputs(shape, device, dtype=torch.float32):
+    """A map far from 0 compared with its spread, a shortcut, and a gradient."""
+    random = torch.Generator().manual_seed(sum(shape))
+    x, shortcut, dy = (torch.randn(shape, generator=random) for _ in range(3))
+    return [t.to(device, dtype).contiguous(memory_format=torch.channels_last) for t in (x + 5, shortcut, dy)]
+
+
+def outcome(forward, made, x, shortcut, dy):
+    """Output, gradients, and moving averages afterwards."""
+    x = x.clone().requires_grad_()
+    shortcut = None if shortcut is None else shortcut.clone().requires_grad_()
+    y = forward(x, shortcut)
+    given = {"x": x, "weight": made.weight, "bias": made.bias} | ({} if shortcut is None else {"shortcut": shortcut})
+    gradients = torch.autograd.grad(y, tuple(given.values()), dy)
+    moving = {"running_mean": made.running_mean, "running_var": made.running_var, "count": made.num_batches_tracked}
+    return {"y": y, **dict(zip(given, gradients, strict=True)), **moving}
+
+
+def plain(made):
+    return lambda x, shortcut: plain_norm(made, x, shortcut)
+
+
+@pytest.fixture
+def no_plain_norm(monkeypatch):
+    """``BatchNorm`` must take the kernels."""
+    monkeypatch.setattr(norm, "plain_norm", lambda *_: pytest.fail("the kernels were not chosen"))
+
+
+@pytest.mark.skipif(INTERPRETED, reason="is what starts the interpreter")
+def test_everything_here_holds_in_the_interpreter():
+    pytest.importorskip("triton", reason=NO_TRITON)
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", __file__]
+    run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
+@pytest.mark.skipif(INTERPRETED, reason="needs no kernels")
+@pytest.mark.parametrize("relu", [True, False])
+def test_it_is_what_pytorch_has_one_after_the_other(relu):
+    made, usual = layer(4, relu, "cpu"), nn.BatchNorm2d(4)
+    usual.load_state_dict(made.state_dict())
+    x, shortcut, _ = inputs((2, 4, 3, 3), "cpu")
+    for training in (True, False):
+        made.train(training), usual.train(training)
+        expected = usual(x) + shortcut
+        assert torch.equal(made(x, shortcut), expected.relu() if relu else expected)
+        assert torch.equal(made(x), usual(x).relu() if relu else usual(x))
+    assert torch.equal(made.running_mean, usual.running_mean)
+    assert torch.equal(made.running_var, usual.running_var)
+
+
+def like_plain(shape, relu, with_shortcut, device, dtype, tolerance):
+    x, shortcut, dy = inputs(shape, device, dtype)
+    shortcut = shortcut if with_shortcut else None
+    made, exact = layer(shape[1], relu, device), layer(shape[1], relu, device, torch.float64)
+    ours = outcome(made, made, x, shortcut, dy)
+    wide = [None if t is None else t.double() for t in (x, shortcut, dy)]
+    for name, theirs in outcome(plain(exact), exact, *wide).items():
+        assert ours[name].shape == theirs.shape
+        assert (ours[name] - theirs).double().norm() <= tolerance * theirs.double().norm() + 1e-6, name
+
+
+@pytest.mark.usefixtures("no_plain_norm")
+@pytest.mark.parametrize("with_shortcut", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values_gradients_and_moving_averages_are_those_of_the_plain_version(
+    shape, relu, with_shortcut, device, monkeypatch
+):
+    monkeypatch.setattr("s6mod.networks.norm_triton.TILE", 1024)  # so that a few rows are several blocks
+    monkeypatch.setattr("s6mod.networks.norm_triton.PROGRAMS", 3)
+    like_plain(shape, relu, with_shortcut, device, torch.float32, 2e-5)
+
+
+def test_a_map_that_lies_otherwise_in_memory_is_left_to_the_plain_version(device):
+    made, twin = layer(4, True, device), layer(4, True, device)
+    x = inputs((2, 4, 3, 3), device)[0].contiguous()
+    assert torch.equal(made(x), plain_norm(twin, x, None))
+
+
+# --- sizes as in training, on a CUDA device only --------------------------------------------------------------
+
+
+@pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
+class TestOnCuda:
+    @pytest.mark.usefixtures("no_plain_norm")
+    @pytest.mark.parametrize("with_shortcut", [True, False])
+    @pytest.mark.parametrize(
+        "shape", [(74, 64, 32, 32), (384, 128, 16, 16), (74, 512, 4, 4), (999, 256, 8, 8)], ids=str
+    )
+    def test_values_and_gradients_are_those_of_the_plain_version(self, shape, with_shortcut):
+        like_plain(shape, True, with_shortcut, "cuda", torch.float32, 2e-5)
+
+    @pytest.mark.usefixtures("no_plain_norm")
+    @pytest.mark.parametrize("with_shortcut", [True, False])
+    def test_bfloat16_is_as_near_as_its_rounding(self, with_shortcut):
+        like_plain((74, 128, 16, 16), True, with_shortcut, "cuda", torch.bfloat16, 4e-3)
+
+    def test_the_same_bits_come_twice(self):
+        made = layer(64, True, "cuda")
+        state = {name: value.clone() for name, value in made.state_dict().items()}
+        first = {k: v.clone() for k, v in outcome(made, made, *inputs((200, 64, 16, 16), "cuda")).items()}
+        made.load_state_dict(state)
+        for name, value in outcome(made, made, *inputs((200, 64, 16, 16), "cuda")).items():
+            assert torch.equal(first[name], value), name
