@@ -13,6 +13,7 @@ from itertools import permutations, product
 import pytest
 import torch
 
+from s6mod import kernels
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig, fused, to_float
 from s6mod.augment.kornia_like import KorniaParams, draw_params, plain_view, uniform_parts
 from s6mod.errors import InputError
@@ -232,11 +233,11 @@ def test_images_too_large_for_a_program_or_asked_for_gradients_are_left_to_the_p
 def test_without_triton_everything_is_left_to_the_plain_version(device, launches, monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
     monkeypatch.delitem(sys.modules, "s6mod.augment.kernels", raising=False)
-    fused._kernels.cache_clear()
+    kernels._kernels.cache_clear()
     try:
         KorniaAugment()(noise(1, (8, 8)).to(device), torch.Generator(device))
     finally:
-        fused._kernels.cache_clear()
+        kernels._kernels.cache_clear()
     assert launches == []
 
 

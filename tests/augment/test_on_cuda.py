@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 import torch
 
-from s6mod.augment import KorniaAugment, rotate16, rotate16_labels, to_float
+from s6mod.augment import KorniaAugment, TransformLayers, rotate16, rotate16_labels, to_float
+from s6mod.augment import transform_layers as layers
 from s6mod.augment.kornia_like import plain_view
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -15,18 +16,37 @@ def noise(batch):
     return torch.rand((batch, 3, 32, 32), generator=torch.Generator().manual_seed(9))
 
 
+def to_cuda(params):
+    return type(params)(**{f.name: getattr(params, f.name).cuda() for f in dataclasses.fields(params)})
+
+
 @pytest.mark.parametrize("view", [KorniaAugment().apply, plain_view])
 def test_the_same_parameters_give_the_same_view_as_on_the_cpu(generator, view):
     augment, x = KorniaAugment(), noise(64)
     for _ in range(24):
         params = augment.draw(64, (32, 32), generator, CPU)
-        there = type(params)(**{f.name: getattr(params, f.name).cuda() for f in dataclasses.fields(params)})
         # Fused multiply-adds round otherwise, and the hue of a pale pixel magnifies that a little.
-        torch.testing.assert_close(view(x.cuda(), there).cpu(), plain_view(x, params), rtol=0, atol=5e-5)
+        torch.testing.assert_close(view(x.cuda(), to_cuda(params)).cpu(), plain_view(x, params), rtol=0, atol=5e-5)
 
 
-def test_a_captured_step_gives_a_fresh_view_at_every_replay_and_the_one_that_eager_gives():
-    augment, pixels, labels = KorniaAugment(), (255 * noise(10)).byte().cuda(), torch.arange(10).cuda()
+@pytest.mark.parametrize("view", [TransformLayers().apply, layers.plain_view])
+def test_the_same_parameters_give_the_same_transform_as_on_the_cpu(generator, view):
+    params, x = TransformLayers().draw(1184, (32, 32), generator, CPU), 4 * noise(1184) - 2
+    expected = layers.plain_view(x, params)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        there = x.cuda().contiguous(memory_format=layout)
+        torch.testing.assert_close(view(there, to_cuda(params)).cpu(), expected, rtol=0, atol=1e-5)
+
+
+def test_the_transform_is_repeated_bit_by_bit_by_the_same_generator():
+    x = noise(1500).cuda()
+    first, second = (TransformLayers()(x, torch.Generator("cuda").manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("augment", [KorniaAugment(), TransformLayers()])
+def test_a_captured_step_gives_a_fresh_view_at_every_replay_and_the_one_that_eager_gives(augment):
+    pixels, labels = (255 * noise(10)).byte().cuda(), torch.arange(10).cuda()
     generator = torch.Generator("cuda")
 
     def step():

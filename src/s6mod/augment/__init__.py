@@ -5,15 +5,21 @@ here knows labels, methods or networks, except for the pseudo-labels that the si
 """
 
 from s6mod.augment.base import Augment, to_float
+from s6mod.augment.chain import ChainConfig, DistillationChain
 from s6mod.augment.kornia_like import KorniaAugment, KorniaAugmentConfig, KorniaParams
+from s6mod.augment.rand_augment import RandAugment, RandAugmentConfig
 from s6mod.augment.rotate import rotate16, rotate16_labels
 from s6mod.augment.transform_layers import TransformLayers, TransformLayersConfig, TransformLayersParams
 
 __all__ = [
     "Augment",
+    "ChainConfig",
+    "DistillationChain",
     "KorniaAugment",
     "KorniaAugmentConfig",
     "KorniaParams",
+    "RandAugment",
+    "RandAugmentConfig",
     "TransformLayers",
     "TransformLayersConfig",
     "TransformLayersParams",

@@ -1,50 +1,49 @@
-"""The kornia-like augmentation in two kernels: where it can be used, and how they are launched.
+"""The augmentations in two kernels each: where they can be used, and how they are launched.
 
-A step on small images is bound by the number of kernels it launches, and the plain version launches hundreds. What is
-computed is defined by the plain version in ``kornia_like``; the kernels themselves are in ``kernels``.
+A step on small images is bound by the number of kernels it launches, and the plain versions launch dozens or hundreds.
+What is computed is defined by the plain versions in ``kornia_like`` and ``transform_layers``; the kernels themselves
+are in ``kernels`` and ``kernels_tl``.
 """
 
-import importlib
 import math
-import os
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from s6mod.augment.crop import last_resort
 from s6mod.errors import InputError
+from s6mod.kernels import kernels_for
 
 if TYPE_CHECKING:
     from s6mod.augment.kornia_like import KorniaAugmentConfig, KorniaParams
+    from s6mod.augment.transform_layers import TransformLayersConfig, TransformLayersParams
 
+KORNIA_LIKE = "s6mod.augment.kernels"
+TRANSFORM_LAYERS = "s6mod.augment.kernels_tl"
 MAX_PIXELS = 8192  # a program keeps a whole image in registers, and this much they hold
 IMAGES_PER_PROGRAM = 32  # when parameters are drawn: one a thread
+POOL_BLOCK = 1024  # images of a program, and candidates it looks at in one go, when crops come from one pool
+PIXEL_BLOCK = 1024  # pixels of a program where a pixel needs no other pixel of its view
 
 
 def available(x: Tensor) -> bool:
-    """Whether kernels can run on ``x``: it is on a CUDA device and Triton is installed.
-
-    Triton's interpreter, chosen by TRITON_INTERPRET=1 before the first use, runs them on a CPU; slowly, for tests.
-    """
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return (x.is_cuda or (interpreted and x.device.type == "cpu")) and _kernels() is not None
+    """Whether kernels can run on ``x``."""
+    return kernels_for(x, KORNIA_LIKE) is not None
 
 
 def suits(x: Tensor) -> bool:
-    """Whether views of ``x`` (B, 3, H, W) can be fused: not if they are too large or asked for gradients."""
+    """Whether kornia-like views of ``x`` (B, 3, H, W) can be fused: not if too large or asked for gradients."""
+    return suits_transform(x) and x.shape[2] * x.shape[3] <= MAX_PIXELS
+
+
+def suits_transform(x: Tensor) -> bool:
+    """Whether transformed views of ``x`` (B, 3, H, W) can be fused: not if they are asked for gradients."""
     wants_gradient = x.requires_grad and torch.is_grad_enabled()
-    return available(x) and x.shape[2] * x.shape[3] <= MAX_PIXELS and not wants_gradient
+    return available(x) and not wants_gradient
 
 
-@cache
-def _kernels() -> Any:
-    """The kernels, imported on first use since that takes a while, or None where there is no Triton."""
-    try:
-        return importlib.import_module("s6mod.augment.kernels")
-    except ImportError:
-        return None
+# --- kornia-like ----------------------------------------------------------------------------------------------
 
 
 def fill_params(params: "KorniaParams", uniform: Tensor, size: tuple[int, int], config: "KorniaAugmentConfig") -> None:
@@ -52,7 +51,7 @@ def fill_params(params: "KorniaParams", uniform: Tensor, size: tuple[int, int], 
     batch = len(params.flip)
     last_height, last_width = last_resort(size, config.ratio)
     with torch.cuda.device_of(uniform):  # Triton launches on the current device
-        _kernels().params_kernel[(-(-batch // IMAGES_PER_PROGRAM),)](
+        kernels_for(uniform, KORNIA_LIKE).params_kernel[(-(-batch // IMAGES_PER_PROGRAM),)](
             uniform,
             *(params.box, params.flip, params.jitter, params.factors, params.order, params.grey),
             batch,
@@ -84,18 +83,11 @@ def view(x: Tensor, params: "KorniaParams", out: Tensor | None = None) -> Tensor
     contiguous memory as float32.
     """
     B, _, H, W = x.shape
-    if out is None:
-        out = torch.empty(x.shape, dtype=torch.float32, device=x.device)
-    # A kernel does not notice where memory ends.
-    if len(params.flip) != B or out.shape != x.shape:
-        raise InputError(
-            f"expected parameters and output for images of shape {tuple(x.shape)}, got {len(params.flip)} parameters "
-            f"and an output of shape {tuple(out.shape)}; draw and allocate for this batch"
-        )
+    out = _output(x, len(params.flip), out)
     block = 1 << (H * W - 1).bit_length()
     drawn = (params.box, params.flip, params.jitter, params.factors, params.order, params.grey)
     with torch.cuda.device_of(x):
-        _kernels().view_kernel[(B,)](
+        kernels_for(x, KORNIA_LIKE).view_kernel[(B,)](
             x,
             out,
             *(tensor.contiguous() for tensor in drawn),
@@ -105,5 +97,69 @@ def view(x: Tensor, params: "KorniaParams", out: Tensor | None = None) -> Tensor
             W=W,
             BLOCK=block,
             num_warps=min(max(block // 128, 1), 16),  # four pixels a thread, more if the image is large
+        )
+    return out
+
+
+# --- transform layers -----------------------------------------------------------------------------------------
+
+
+def fill_transform_params(
+    params: "TransformLayersParams", uniform: Tensor, size: tuple[int, int], config: "TransformLayersConfig"
+) -> None:
+    """Write into ``params`` what ``draw_params`` makes of the ``uniform`` numbers."""
+    batch = len(params.flip)
+    with torch.cuda.device_of(uniform):
+        kernels_for(uniform, TRANSFORM_LAYERS).params_kernel[(-(-batch // POOL_BLOCK),)](
+            uniform,
+            *(params.flip, params.grey, params.extent, params.shift),
+            batch,
+            H=size[0],
+            W=size[1],
+            ATTEMPTS=config.attempts if config.crop else 0,
+            AREA_LOW=config.scale[0],
+            AREA_SPAN=config.scale[1] - config.scale[0],
+            LOG_ASPECT_LOW=math.log(config.ratio[0]),
+            LOG_ASPECT_SPAN=math.log(config.ratio[1] / config.ratio[0]),
+            FLIP=config.flip_probability,
+            GREY=config.grey_probability,
+            BLOCK=POOL_BLOCK,
+            num_warps=8,
+        )
+
+
+def transform_view(x: Tensor, params: "TransformLayersParams", out: Tensor | None = None) -> Tensor:
+    """``x`` (B, 3, H, W), uint8 or float32 of any range and layout, seen as ``params`` say; ``out`` as in ``view``."""
+    B, _, H, W = x.shape
+    out = _output(x, len(params.flip), out)
+    block = min(1 << (H * W - 1).bit_length(), PIXEL_BLOCK)
+    drawn = (params.flip, params.grey, params.extent, params.shift)
+    with torch.cuda.device_of(x):
+        kernels_for(x, TRANSFORM_LAYERS).view_kernel[(B, -(-H * W // block))](
+            x,
+            out,
+            *(tensor.contiguous() for tensor in drawn),
+            *x.stride(),
+            *out.stride(),
+            H=H,
+            W=W,
+            BLOCK=block,
+            num_warps=max(block // 128, 1),  # four pixels a thread
+        )
+    return out
+
+
+# --- both -----------------------------------------------------------------------------------------------------
+
+
+def _output(x: Tensor, num_params: int, out: Tensor | None) -> Tensor:
+    """``out``, or new memory for a view of ``x``; refused if it or the parameters do not fit."""
+    if out is None:
+        out = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    # A kernel does not notice where memory ends.
+    if num_params != len(x) or out.shape != x.shape:
+        raise InputError(
+            f"expected parameters and output for images of shape {tuple(x.shape)}, got {num_params} parameters "
+            f"and an output of shape {tuple(out.shape)}; draw and allocate for this batch"
         )
     return out

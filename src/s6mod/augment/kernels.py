@@ -16,6 +16,7 @@ BRIGHTNESS = tl.constexpr(colour.BRIGHTNESS)
 CONTRAST = tl.constexpr(colour.CONTRAST)
 SATURATION = tl.constexpr(colour.SATURATION)
 TINY = tl.constexpr(2.0**-126)  # the smallest normal float32
+NO_FRACTION = tl.constexpr(2.0**23)  # from here on every float32 is a whole number
 
 
 # --- parameters -----------------------------------------------------------------------------------------------
@@ -43,8 +44,7 @@ def params_kernel(
         candidate = uniform + image * ATTEMPTS + (ATTEMPTS - 1 - k)
         area = AREA_LOW + AREA_SPAN * tl.load(candidate, there, 0.0)
         aspect = tl.exp(LOG_ASPECT_LOW + LOG_ASPECT_SPAN * tl.load(candidate + batch * ATTEMPTS, there, 0.0))
-        h = tl.floor(tl.sqrt(area * (H * W) * aspect) + 0.5)
-        w = tl.floor(tl.sqrt(area * (H * W) / aspect) + 0.5)
+        h, w = sides(area * (H * W), aspect)
         fits = (h >= 1) & (h < H) & (w >= 1) & (w < W)
         height, width = tl.where(fits, h, height), tl.where(fits, w, width)
 
@@ -75,6 +75,18 @@ def params_kernel(
     tl.store(order + tl.sum(before.to(tl.int32), axis=1), i.to(tl.int64))  # the same from every program
 
 
+@triton.jit
+def sides(area, aspect):
+    """Height and width in whole pixels."""
+    return _round(tl.sqrt_rn(area * aspect)), _round(tl.sqrt_rn(tl.div_rn(area, aspect)))
+
+
+@triton.jit
+def _round(value):
+    """Of a small number, halves to even, as ``torch.round``."""
+    return (value + NO_FRACTION) - NO_FRACTION
+
+
 # --- views ----------------------------------------------------------------------------------------------------
 
 
@@ -99,9 +111,9 @@ def view_kernel(
     )
     x += image * x_image
     above, below, before, after = above * x_row, below * x_row, before * x_column, after * x_column
-    red = _sample(x, above, below, down, before, after, across, there)
-    green = _sample(x + x_channel, above, below, down, before, after, across, there)
-    blue = _sample(x + 2 * x_channel, above, below, down, before, after, across, there)
+    red = sample(x, above, below, down, before, after, across, there)
+    green = sample(x + x_channel, above, below, down, before, after, across, there)
+    blue = sample(x + 2 * x_channel, above, below, down, before, after, across, there)
 
     if tl.load(jitter + image):
         for place in tl.static_range(4):
@@ -110,15 +122,15 @@ def view_kernel(
             if operation == BRIGHTNESS:
                 red, green, blue = _blend(red, green, blue, 0.0, factor)
             elif operation == CONTRAST:
-                mean = tl.sum(tl.where(there, _grey(red, green, blue), 0.0)) / (H * W)
+                mean = tl.sum(tl.where(there, to_grey(red, green, blue), 0.0)) / (H * W)
                 red, green, blue = _blend(red, green, blue, mean, factor)
             elif operation == SATURATION:
-                red, green, blue = _blend(red, green, blue, _grey(red, green, blue), factor)
+                red, green, blue = _blend(red, green, blue, to_grey(red, green, blue), factor)
             else:
                 red, green, blue = _turn_hue(red, green, blue, factor)
 
     if tl.load(grey + image):
-        red = _grey(red, green, blue)
+        red = to_grey(red, green, blue)
         green, blue = red, red
 
     out += image * out_image + row * out_row + column * out_column
@@ -137,8 +149,8 @@ def _neighbours(point, start, length, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _sample(x, above, below, down, before, after, across, there):
-    """One channel between its four neighbouring pixels, as float32 in [0, 1]."""
+def sample(x, above, below, down, before, after, across, there):
+    """One channel between its four neighbouring pixels, as float32; of uint8 pixels, their 255ths."""
     left = _mix(_load(x + above + before, there), _load(x + below + before, there), down)
     right = _mix(_load(x + above + after, there), _load(x + below + after, there), down)
     value = _mix(left, right, across)
@@ -158,7 +170,8 @@ def _mix(a, b, weight):
 
 
 @triton.jit
-def _grey(red, green, blue):
+def to_grey(red, green, blue):
+    """As ``colour.grey``."""
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 

@@ -2,7 +2,8 @@
 
 The crop differs from the kornia-like one: a box may be as large as the image, it moves in half-pixel steps, pixels
 are sampled without aligned corners, and a batch shares one pool of candidates. Pixels may have any range, so that
-normalised images can be augmented too; the grey value is then that of the normalised channels.
+normalised images can be augmented too; the grey value is then that of the normalised channels. ``draw_params`` and
+``plain_view`` define it in tensor operations; where it can, ``fused`` does the same in one kernel each.
 """
 
 import math
@@ -13,6 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 from torch.nn import functional as F
 
+from s6mod.augment import fused
 from s6mod.augment.base import Augment, check_images, to_float
 from s6mod.augment.colour import grey
 from s6mod.config import Config
@@ -47,6 +49,13 @@ class TransformLayersParams:
     extent: Tensor  # (B, 2) sides of the crop as fractions of the image's
     shift: Tensor  # (B, 2) position of the crop's centre in the (mirrored) image
 
+    @classmethod
+    def empty(cls, batch: int, device: torch.device) -> "TransformLayersParams":
+        """Memory for the parameters of ``batch`` images."""
+        flip, grey = (torch.empty(batch, dtype=torch.bool, device=device) for _ in range(2))
+        extent, shift = (torch.empty((batch, 2), dtype=torch.float32, device=device) for _ in range(2))
+        return cls(flip, grey, extent, shift)
+
 
 class TransformLayers(Augment[TransformLayersParams]):
     """Flip, greyscale, resized crop, in this order."""
@@ -58,42 +67,44 @@ class TransformLayers(Augment[TransformLayersParams]):
         self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device
     ) -> TransformLayersParams:
         """Independent draws for each image, except that all crops come from one pool."""
-        config = self.config
-        parts = (2 * batch, 2 * batch * config.attempts, 2 * batch)
-        chance, candidates, corner = torch.rand(sum(parts), generator=generator, device=device).split(parts)
-        flip, mask = chance.view(2, batch)
-        if config.crop:
-            sides = draw_sides(candidates.view(2, -1), batch, size, config.scale, config.ratio)
-        else:
-            sides = tuple(torch.full((batch,), float(whole), device=device) for whole in size)
-        extent, shift = [], []
-        for whole, side, u in zip(size, sides, corner.view(2, batch), strict=True):
-            room = whole - side
-            offset = torch.floor(u * (2 * room + 1)) - room  # a whole number from -room to room, of half pixels
-            extent.append(side / whole)
-            shift.append(offset / whole)
-        return TransformLayersParams(
-            flip < config.flip_probability,
-            mask < config.grey_probability,
-            torch.stack(extent, dim=1),
-            torch.stack(shift, dim=1),
-        )
+        uniform = torch.rand(sum(uniform_parts(batch, self.config)), generator=generator, device=device)
+        if not fused.available(uniform):
+            return draw_params(uniform, batch, size, self.config)
+        params = TransformLayersParams.empty(batch, device)
+        fused.fill_transform_params(params, uniform, size, self.config)
+        return params
 
     def apply(self, x: Tensor, params: TransformLayersParams) -> Tensor:
         """``x`` (B, 3, H, W), uint8 or float32 of any range, seen as ``params`` say."""
         check_images(x)
-        x = to_float(x) if x.dtype == torch.uint8 else x
-        x = torch.where(params.grey[:, None, None, None], grey(x), x)
-        # Cropping a mirrored image is reading the columns of the crop at mirrored positions: one pass for both.
-        rows, columns = (
-            params.extent[:, axis, None] * _centres(x.shape[2 + axis], x.device) + params.shift[:, axis, None]
-            for axis in (0, 1)
-        )  # (B, H), (B, W)
-        columns = torch.where(params.flip[:, None], -columns, columns)
-        # By hand, since affine_grid multiplies matrices, which autocast would do in half precision.
-        shape = (len(x), x.shape[2], x.shape[3])
-        grid = torch.stack([columns[:, None, :].expand(shape), rows[:, :, None].expand(shape)], dim=-1)
-        return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+        return fused.transform_view(x, params) if fused.suits_transform(x) else plain_view(x, params)
+
+
+def uniform_parts(batch: int, config: TransformLayersConfig) -> tuple[int, ...]:
+    """How many uniform numbers go to the two masks, the crop candidates and the crop corners."""
+    candidates = batch * config.attempts if config.crop else 0
+    return 2 * batch, 2 * candidates, 2 * batch
+
+
+def draw_params(
+    uniform: Tensor, batch: int, size: tuple[int, int], config: TransformLayersConfig
+) -> TransformLayersParams:
+    """What the ``uniform`` numbers in [0, 1) decide for ``batch`` images."""
+    chance, candidates, corner = uniform.split(uniform_parts(batch, config))
+    flip, mask = chance.view(2, batch)
+    sides = draw_sides(candidates.view(2, -1), batch, size, config.scale, config.ratio)
+    extent, shift = [], []
+    for whole, side, u in zip(size, sides, corner.view(2, batch), strict=True):
+        room = whole - side
+        offset = torch.floor(u * (2 * room + 1)) - room  # a whole number from -room to room, of half pixels
+        extent.append(side / whole)
+        shift.append(offset / whole)
+    return TransformLayersParams(
+        flip < config.flip_probability,
+        mask < config.grey_probability,
+        torch.stack(extent, dim=1),
+        torch.stack(shift, dim=1),
+    )
 
 
 def draw_sides(
@@ -117,6 +128,22 @@ def draw_sides(
     wanted = torch.arange(1, batch + 1, device=so_far.device)
     chosen = torch.searchsorted(so_far, wanted)
     return F.pad(height, (0, 1), value=H)[chosen], F.pad(width, (0, 1), value=W)[chosen]
+
+
+def plain_view(x: Tensor, params: TransformLayersParams) -> Tensor:
+    """The view in tensor operations: the definition, and what runs where there are no fused kernels."""
+    x = to_float(x) if x.dtype == torch.uint8 else x
+    x = torch.where(params.grey[:, None, None, None], grey(x), x)
+    # Cropping a mirrored image is reading the columns of the crop at mirrored positions: one pass for both.
+    rows, columns = (
+        params.extent[:, axis, None] * _centres(x.shape[2 + axis], x.device) + params.shift[:, axis, None]
+        for axis in (0, 1)
+    )  # (B, H), (B, W)
+    columns = torch.where(params.flip[:, None], -columns, columns)
+    # By hand, since affine_grid multiplies matrices, which autocast would do in half precision.
+    shape = (len(x), x.shape[2], x.shape[3])
+    grid = torch.stack([columns[:, None, :].expand(shape), rows[:, :, None].expand(shape)], dim=-1)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
 def _centres(size: int, device: torch.device) -> Tensor:

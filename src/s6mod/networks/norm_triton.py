@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from s6mod.networks.norm import BatchNorm
 
 COLUMNS = 64  # that a program takes, at the most
-TILE = 4096  # numbers in the registers of a program
-PROGRAMS = 528  # that sum side by side: four for each of an H200's processors
+TILE = 2048  # numbers in the registers of a program
+PROGRAMS = 2112  # that sum side by side: sixteen for each of an H200's processors
 WARPS = 4
 
 
