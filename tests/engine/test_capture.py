@@ -24,7 +24,11 @@ SETTINGS = [
     ("duo", None),
     ("duo", S6MOD),
     ("ocm", None),
+    ("onpro", S6MOD),
     ("mose", S6MOD),
+    ("er-ccldc", None),
+    ("ocm-ccldc", S6MOD),
+    ("onpro-ccldc", None),
 ]
 
 

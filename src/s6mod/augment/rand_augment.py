@@ -22,7 +22,7 @@ OPERATIONS = (
     *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate"),
     *("brightness", "colour", "contrast", "sharpness", "posterize", "solarize", "autocontrast", "equalize"),
 )
-BY_IMAGE = ("colour", "contrast", "autocontrast", "equalize")  # those that need more of an image than a table knows
+BY_IMAGE = ("colour", "contrast", "autocontrast", "equalize")  # picked on the device; the blend left is sharpness
 BINS = 31
 LEVELS = 256
 
@@ -44,7 +44,7 @@ class RandAugment(nn.Module):
     sources: Tensor  # (28, H * W) int64: which pixel moves here; H * W: none, it becomes 0
     factors: Tensor  # (28,) float32: x away from (> 1) or towards (< 1) what it is blended with; 1: x as it is
     levels: Tensor  # (28, 256) int32: what becomes of each level
-    by_image: Tensor  # (28, 4) bool: whether it is that operation
+    by_image: Tensor  # (28, 4) bool: which of BY_IMAGE it is, if any
 
     def __init__(self, config: RandAugmentConfig, size: tuple[int, int]) -> None:
         super().__init__()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from s6mod.augment import to_float
 from s6mod.branch.base import Branch, Tap
 from s6mod.config import Config
+from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory, Reservoir
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import Network, NetworkConfig, Output, ResNet18
@@ -84,6 +85,16 @@ class Losses:
     carry: Any = None
 
 
+@dataclass(frozen=True)
+class Chain:
+    """What a pair of networks that teach each other takes from a method: the weights of its loss, and its defaults."""
+
+    own: float  # weight of the method's own terms
+    views: float  # of the sum of the cross-entropies of the chain's views
+    kd: float  # of the distillation
+    base: dict[str, Any] = field(default_factory=dict)  # options of the method that then start from other values
+
+
 class Peer(nn.Module):
     """One network with what belongs to it alone: its branch, and a copy of its past where a method keeps one."""
 
@@ -132,6 +143,7 @@ class Method(nn.Module):
     primary: ClassVar[str] = "head"  # the score table that predicts
     memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
     num_peers: ClassVar[int] = 1
+    chain: ClassVar[Chain | None] = None  # None: two networks cannot learn by it from each other
 
     def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__()
@@ -157,6 +169,13 @@ class Method(nn.Module):
 
     def losses(self, peer: Peer, views: Any, memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """On the device: one peer's forward passes and loss terms."""
+        raise NotImplementedError
+
+    def chain_batch(self, views: Any) -> tuple[Tensor, Tensor]:
+        """On the device: un-augmented images, uint8 or float in [0, 1], and labels (N,) int64 that a chain starts from.
+
+        A method that declares ``chain`` has it.
+        """
         raise NotImplementedError
 
     def couple(self, peers: list[Peer], views: Any, losses: list[Losses]) -> list[Losses]:
@@ -194,4 +213,27 @@ def _mean(tensors: list[Tensor]) -> Tensor:
     return torch.stack([t.float() for t in tensors]).mean(0)
 
 
-methods: Registry[Method] = Registry("method")
+class Methods(Registry[Method]):
+    """The methods by name; a pair of networks has its method's name with an ending."""
+
+    PAIR = "-ccldc"
+
+    def __getitem__(self, name: str) -> type[Method]:
+        alone = name.removesuffix(self.PAIR)
+        if name not in self._parts and alone in self._parts:
+            chain_of(self._parts[alone])  # says why there is no such pair
+        return super().__getitem__(name)
+
+
+def chain_of(method: type[Method]) -> Chain:
+    """The chain weights of a method; one that declares none is refused."""
+    if method.chain is None:
+        name = method.config_class.model_fields["name"].default
+        raise ConfigError(
+            f"expected a method that declares chain weights for a pair of networks, got {name!r}, which has none; "
+            "use it alone"
+        )
+    return method.chain
+
+
+methods = Methods("method")

@@ -23,8 +23,21 @@ from torch.nn import functional as F
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig, rotate16, rotate16_labels
 from s6mod.branch.base import Tap, Targets
 from s6mod.branch.precision import full_precision
+from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import Batch, Losses, Method, MethodConfig, OptimizerConfig, Peer, Plan, Rate, Task, methods
+from s6mod.methods.base import (
+    Batch,
+    Chain,
+    Losses,
+    Method,
+    MethodConfig,
+    OptimizerConfig,
+    Peer,
+    Plan,
+    Rate,
+    Task,
+    methods,
+)
 from s6mod.methods.contrastive import new_loss, previous_loss, similarity, slice_start, uniform_loss
 from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
 
@@ -37,20 +50,23 @@ class OCMOptimizerConfig(OptimizerConfig):
 
 
 class OCMConfig(MethodConfig):
-    """Options of OCM."""
+    """Options of OCM.
+
+    The published OCM-CCLDC asked its teacher for features where it meant logits: feature c is what the logit of class c
+    is drawn to. ``mse_target: features`` is that, and what OCM-CCLDC starts from.
+    """
 
     name: Literal["ocm"] = "ocm"
     optimizer: OCMOptimizerConfig = OCMOptimizerConfig()
     augment: KorniaAugmentConfig = KorniaAugmentConfig()
-    projection_width: int = Field(
-        128,
-        ge=1,
-        description="width of the projection and of the slice of features compared with it (all, if there are fewer)",
-    )
+    projection_width: int = Field(128, ge=1, description="width of the projection and of the slice compared with it")
     temperature: float = Field(0.07, gt=0, description="tau, by which similarities are divided")
     first_scale: float = Field(1.0, gt=0, description="c in the first task: multiplies similarities")
     scale: float = Field(0.5, gt=0, description="c in later tasks")
     epsilon: float = Field(1e-8, gt=0, description="added to norms, to denominators and inside logarithms")
+    mse_target: Literal["logits", "features"] = Field(
+        "logits", description="what of the teacher the logits of old classes are drawn to"
+    )
 
 
 @dataclass(frozen=True)
@@ -62,14 +78,15 @@ class Rotated:
 
 
 @dataclass(frozen=True)
-class Views:
-    """What the contrastive losses see, and whose augmented views cross-entropy sees."""
+class Part:
+    """A batch, of the stream or from memory, as it is and rotated."""
 
-    stream: Rotated
-    memory: Rotated | None  # None in the first task
-    images: Tensor  # (N, C, H, W) uint8, un-augmented: the stream in the first task, later the memory batch
-    targets: Targets
-    arrived: Tensor  # (B,) labels of the stream
+    plain: Batch
+    rotated: Rotated
+
+
+# The published OCM sets its optimiser in code and its pair does not; the target of MSE is explained in OCMConfig.
+IN_A_PAIR = {"optimizer": {"betas": [0.9, 0.999], "weight_decay": 0.0}, "mse_target": "features"}
 
 
 @methods.register("ocm")
@@ -79,6 +96,7 @@ class OCM(Method):
     config_class = OCMConfig
     config: OCMConfig
     needs_boundaries = True
+    chain = Chain(own=1.0, views=0.25, kd=4.0, base=IN_A_PAIR)
     seen: Tensor  # (num_classes,) bool: classes met so far
     old: Tensor  # (num_classes,) bool: those met before the last boundary
 
@@ -92,7 +110,13 @@ class OCM(Method):
     def make_network(self) -> ProjectedResNet18:
         """ResNet-18 with a projection."""
         config = self.config
-        return ProjectedResNet18(config.network, self.image_shape, self.num_classes, config.projection_width)
+        network = ProjectedResNet18(config.network, self.image_shape, self.num_classes, config.projection_width)
+        if config.mse_target == "features" and network.num_features < self.num_classes:
+            raise ConfigError(
+                f"expected a feature for each of {self.num_classes} classes with mse_target='features', "
+                f"got {network.num_features}; widen the network or set mse_target='logits'"
+            )
+        return network
 
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan:
         """Nothing is replayed in the first task; later, rows of the memory."""
@@ -100,60 +124,59 @@ class OCM(Method):
             return Plan({}, path=("first task",))
         return Plan({"replay": memory.sample(self.config.memory_batch, generator)}, path=("later",))
 
-    def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
-        """The rotated images in both views."""
-        rotated = self._rotate(stream.images, stream.labels, generator)
-        if "replay" not in plan.rows:
-            return Views(rotated, None, stream.images, Targets(stream.labels), stream.labels)
-        images, labels = memory.gather(plan.rows["replay"])
-        return Views(rotated, self._rotate(images, labels, generator), images, Targets(labels), stream.labels)
+    def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> list[Part]:
+        """The stream and, after the first task, the memory batch."""
+        batches = [stream, *(Batch(*memory.gather(rows)) for rows in plan.rows.values())]
+        return [Part(batch, self._rotate(batch, generator)) for batch in batches]
 
-    def _rotate(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> Rotated:
-        variants = rotate16(images)
+    def _rotate(self, batch: Batch, generator: torch.Generator) -> Rotated:
+        variants = rotate16(batch.images)
         both = torch.cat([self.prepare(variants), self.augment(variants, generator)])
-        return Rotated(both, rotate16_labels(labels, self.num_classes).repeat(2))
+        return Rotated(both, rotate16_labels(batch.labels, self.num_classes).repeat(2))
 
-    def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:
+    def losses(self, peer: Peer, views: list[Part], memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """One pass for the contrastive losses, one for cross-entropy; after the first task the teacher's two."""
         tau, epsilon = self.config.temperature, self.config.epsilon
-        blocks = [views.stream] if views.memory is None else [views.stream, views.memory]
+        blocks, later = [part.rotated for part in views], len(views) > 1
         rows = [len(block.images) for block in blocks]
-        scale = self.config.first_scale if views.memory is None else self.config.scale
+        scale = self.config.scale if later else self.config.first_scale
+        x, y = views[-1].plain.images, views[-1].plain.labels  # what cross-entropy learns: the memory if there is one
 
         both: ProjectedOutput = peer.network(torch.cat([block.images for block in blocks]))
         z = both.projection.split(rows)
         S = [self._similarity(*part, scale, generator) for part in zip(z, both.features.split(rows), strict=True)]
-        out: ProjectedOutput = peer.network(self.augment(views.images, generator))
+        out: ProjectedOutput = peer.network(self.augment(x, generator))
 
         terms = {
-            "ce": F.cross_entropy(out.logits.float(), views.targets.labels),
-            "new": new_loss(S[0], views.stream.labels, tau, epsilon),
+            "ce": F.cross_entropy(out.logits.float(), y),
+            "new": new_loss(S[0], blocks[0].labels, tau, epsilon),
         }
-        if views.memory is not None:
-            terms["uniform"] = uniform_loss(S[1], views.memory.labels, tau, epsilon)
+        if later:
+            terms["uniform"] = uniform_loss(S[1], blocks[1].labels, tau, epsilon)
             plain = rows[1] // 2  # rows of the memory that are not augmented
-            past_z, past_logits = self._past(peer, views.memory.images[:plain], views.images, generator)
-            terms["previous"] = previous_loss(z[1][:plain], past_z, views.memory.labels[:plain], tau, epsilon)
-            terms["mse"] = masked_mse(out.logits, past_logits, self.old)
+            past_z, target = self._past(peer, blocks[1].images[:plain], self.augment(x, generator))
+            terms["previous"] = previous_loss(z[1][:plain], past_z, blocks[1].labels[:plain], tau, epsilon)
+            terms["mse"] = masked_mse(out.logits, target, self.old)
+        tap = Tap(out.feature_map, out.logits, Targets(y), lambda: peer.network(self.augment(x, generator)).feature_map)
+        return Losses(terms, tap, carry=views[0].plain.labels)
 
-        def again() -> Tensor:
-            feature_map: Tensor = peer.network(self.augment(views.images, generator)).feature_map
-            return feature_map
-
-        return Losses(terms, Tap(out.feature_map, out.logits, views.targets, again), carry=views.arrived)
+    def chain_batch(self, views: list[Part]) -> tuple[Tensor, Tensor]:
+        """The stream; after the first task [stream ; memory]."""
+        return torch.cat([part.plain.images for part in views]), torch.cat([part.plain.labels for part in views])
 
     def _similarity(self, z: Tensor, f: Tensor, scale: float, generator: torch.Generator) -> Tensor:
         start = slice_start(f.shape[1], z.shape[1], generator, f.device)
         return similarity(z, f, start, scale, self.config.epsilon)
 
     @torch.no_grad()
-    def _past(self, peer: Peer, rotated: Tensor, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The teacher's projections of rotated images, and its logits of a view of its own of ``images``.
+    def _past(self, peer: Peer, rotated: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:
+        """The teacher's projections of rotated images, and what it gives the logits of a view as their target.
 
         It is in train mode and so normalises each of the two passes by its own batch statistics.
         """
         assert peer.teacher is not None
-        return peer.teacher(rotated).projection, peer.teacher(self.augment(images, generator)).logits
+        z, out = peer.teacher(rotated).projection, peer.teacher(view)
+        return z, out.logits if self.config.mse_target == "logits" else out.features[:, : self.num_classes]
 
     def commit(self, carries: list[Tensor]) -> None:
         """Note which classes have been met."""

@@ -1,0 +1,171 @@
+"""CCL-DC: two networks that learn by a method's loss and from each other, along a chain of ever harder views.
+
+With x0 ... x3 the views of the chain, g_k the logits of view k, h_k those of the other network, each network minimises
+
+    L = own * L_method + views * (CE(g_0) + CE(g_1) + CE(g_2) + CE(g_3)) + kd * L_KD
+    L_KD = KL(h_1, g_0) + KL(h_2, g_1) + KL(h_3, g_2) + KL(h_3, g_3)
+
+over all classes: a harder view, of which the teacher is less sure, teaches the easier one. Any method that declares
+``chain`` and ``chain_batch`` is paired by one call of ``pair``; the branch goes on seeing the method's own tap.
+"""
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+import torch
+from pydantic import Field, create_model
+from torch import Tensor
+from torch.nn import functional as F
+
+from s6mod.augment import ChainConfig, DistillationChain
+from s6mod.branch.precision import full_precision
+from s6mod.config import Config
+from s6mod.errors import ConfigError
+from s6mod.memory import ReplayMemory
+from s6mod.methods.base import Batch, Losses, Method, Peer, Plan, chain_of, methods
+from s6mod.methods.er import ER
+from s6mod.methods.ocm import OCM
+from s6mod.methods.onpro import OnPro
+from s6mod.networks import Output
+
+PASSES = (3, 0, 1, 2)  # the order in which a network sees the views, and so BatchNorm's
+
+C = TypeVar("C", bound=Config)
+
+
+class CollaborationConfig(ChainConfig):
+    """How two networks learn from each other; the weights start from what the method declares."""
+
+    own_weight: float = Field(ge=0, description="of the method's own terms")
+    views_weight: float = Field(ge=0, description="of the sum of the cross-entropies of the chain's four views")
+    kd_weight: float = Field(ge=0, description="of the distillation, the sum of its four terms")
+    temperature: float = Field(4.0, gt=0, description="T, by which logits are divided in the distillation")
+
+
+@dataclass(frozen=True)
+class Views:
+    """The method's own views, and the chain that both networks share."""
+
+    own: Any
+    chain: list[Tensor]  # x0, x1, x2, x3, each (N, 3, H, W)
+    labels: Tensor  # (N,)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What a network's passes leave for ``couple``."""
+
+    own: Any  # what the method carries on
+    logits: Tensor  # (4, N, num_classes): g_0, g_1, g_2, g_3
+
+
+class CCLDC(Method):
+    """Stands before a method among the bases of a class: what it does not say is said by the method."""
+
+    num_peers = 2
+
+    def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__(config, image_shape, num_classes)
+        self.make_chain = DistillationChain(config.collaboration, image_shape[1:])
+
+    def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
+        """What the method draws, and the chain."""
+        own = super().draw(stream, plan, memory, generator)
+        images, labels = self.chain_batch(own)
+        return Views(own, self.make_chain(images, generator), labels)
+
+    def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:
+        """The method's passes and terms, then a pass for each view of the chain.
+
+        The passes of the other network may come before, between or after: only the order within a network matters.
+        """
+        own = super().losses(peer, views.own, memory, generator)
+        logits = {k: peer.network(views.chain[k]).logits for k in PASSES}
+        return Losses(own.terms, own.tap, Passes(own.carry, torch.stack([logits[k] for k in sorted(logits)]).float()))
+
+    def couple(self, peers: list[Peer], views: Views, losses: list[Losses]) -> list[Losses]:
+        """The whole loss of each network; the other one teaches it by the passes it learns from itself."""
+        config = self.config.collaboration
+        logits = [loss.carry.logits for loss in losses]
+        own = super().couple(peers, views.own, [Losses(loss.terms, loss.tap, loss.carry.own) for loss in losses])
+        return [
+            Losses(
+                {name: config.own_weight * term for name, term in loss.terms.items()}
+                | {
+                    "chain": config.views_weight * chain_cross_entropy(student, views.labels),
+                    "kd": config.kd_weight * distillation(student, teacher, config.temperature),
+                },
+                loss.tap,
+                loss.carry,
+            )
+            for loss, student, teacher in zip(own, logits, reversed(logits), strict=True)
+        ]
+
+    def scores(self, outputs: list[Output], reference: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+        """The method's tables, of both networks together, and the head of each network."""
+        heads = {f"net{number}": out.logits.float() for number, out in enumerate(outputs, start=1)}
+        return super().scores(outputs, reference) | heads
+
+
+@full_precision
+def chain_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The sum over views of their mean cross-entropies; logits (4, N, num_classes), labels (N,)."""
+    return len(logits) * F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
+
+
+@full_precision
+def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """L_KD of logits (4, N, num_classes): T^2 mean_n sum_c p_c (log p_c - log q_c), summed over views.
+
+    q is the student's softmax at temperature T, p the teacher's of the next harder view (of the hardest: the same
+    view), which is a constant.
+    """
+    harder = torch.cat([teacher[1:], teacher[-1:]]).detach()
+    log_q, log_p = ((logits / temperature).log_softmax(2) for logits in (student, harder))
+    return temperature**2 * F.kl_div(log_q, log_p, reduction="sum", log_target=True) / student.shape[1]
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------
+
+
+def pair(method: type[Method]) -> type[Method]:
+    """Register a pair of networks that learn by ``method``, under its name with ``-ccldc`` behind it."""
+    chain = chain_of(method)
+    alone = method.config_class.model_fields["name"].default
+    if method.prepare is not Method.prepare:
+        raise ConfigError(
+            f"expected a method whose network takes pixels as floats in [0, 1], got {alone!r}, which prepares them "
+            "otherwise; let its network do so"
+        )
+    title, name = f"{method.__name__}CCLDC", alone + methods.PAIR
+    weights = {"own_weight": chain.own, "views_weight": chain.views, "kd_weight": chain.kd}
+    fields: dict[str, Any] = {"name": (Literal[name], name), "collaboration": (CollaborationConfig, ...)}
+    members = {
+        "__doc__": f"Two networks that learn by {method.__name__} and from each other.",
+        "config_class": starting_from(
+            create_model(f"{title}Config", __base__=method.config_class, __doc__=f"Options of {name}.", **fields),
+            {**chain.base, "collaboration": weights},
+        ),
+        "memory_free": method.memory_free | {"net1", "net2"},
+        "chain": None,  # a pair is not paired again
+    }
+    return methods.register(name)(cast(type[Method], type(title, (CCLDC, method), members)))
+
+
+def starting_from(config: type[C], values: dict[str, Any]) -> type[C]:
+    """A configuration like ``config`` whose defaults are these ``values``, branch by branch."""
+    validated = config.parse(values)
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        field = copy(config.model_fields[name])
+        if isinstance(value, dict):
+            field.annotation = starting_from(cast(type[Config], field.annotation), value)
+            field.default = field.annotation()
+        else:
+            field.default = getattr(validated, name)
+        fields[name] = (field.annotation, field)
+    return create_model(config.__name__, __base__=config, __doc__=config.__doc__, **fields)
+
+
+ERCCLDC, OCMCCLDC, OnProCCLDC = pair(ER), pair(OCM), pair(OnPro)

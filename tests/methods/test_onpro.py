@@ -1,0 +1,492 @@
+import pytest
+import torch
+from states import assert_same_tree
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+
+from s6mod import Learner
+from s6mod.augment import rotate16, to_float
+from s6mod.data.digits import load_digits
+from s6mod.engine.step import Inputs
+from s6mod.errors import ConfigError, InputError
+from s6mod.memory import ReplayMemory
+from s6mod.methods import Batch, Peer, Plan, Task, onpro
+from s6mod.methods.onpro import OnPro, OnProConfig, class_means, equilibrium_loss
+
+CPU = torch.device("cpu")
+STREAM, MEMORY = 2, 6  # images of a step
+TASK = 5  # steps of a task
+ORDER = (5, 2, 4, 1, 3, 0)  # classes as they appear, two a task
+WIDTH = 8
+
+
+def batch(position, classes, size=STREAM, side=16):
+    random = torch.Generator().manual_seed(position)
+    labels = torch.tensor(classes)[torch.arange(size) % len(classes)]
+    return torch.randint(256, (size, 3, side, side), generator=random, dtype=torch.uint8), labels
+
+
+def small(branch=None, method=None, **options):
+    options = {"num_classes": 6, "memory_size": 30, "seed": 3} | options
+    if branch and branch["name"] == "s6mod":
+        branch = {"d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
+    defaults = {"network": {"width": 2}, "memory_batch": MEMORY, "projection_width": WIDTH, "base_rate": 0.5}
+    return Learner({"name": "onpro", **defaults, **(method or {})}, branch, **options)
+
+
+def run(learner, start, stop):
+    """Tasks of five steps and two new classes each."""
+    for position in range(start, stop):
+        learner.learn(*batch(position, ORDER[2 * (position // TASK) :][:2]))
+        if position % TASK == TASK - 1:
+            learner.end_task()
+    return learner
+
+
+def later(steps=1, **method):
+    """A learner that has taken this many steps of its second task."""
+    return run(small(method=method), 0, TASK + steps)
+
+
+def terms_of(learner, position=TASK, classes=ORDER[2:4]):
+    """The terms of a step that is not taken, what the peer's pass gave, and the plan."""
+    images, labels = batch(position, classes)
+    learner.task.seen = list(dict.fromkeys([*learner.task.seen, *labels.tolist()]))
+    plan = learner.method.plan(labels, learner.memory, learner.task, learner.host_generator)
+    inputs = Inputs(Batch(images, labels), plan, slots=torch.full((STREAM,), learner.memory.size))
+    terms, (losses,) = learner.step.losses(inputs)
+    return terms, losses, plan
+
+
+def views_of(learner, classes):
+    """What all peers share in a step that is not taken, and its stream batch."""
+    x, y = batch(TASK, classes)
+    plan = learner.method.plan(y, learner.memory, learner.task, learner.host_generator)
+    return learner.method.draw(Batch(x, y), plan, learner.memory, learner.generators["method"]), x, y
+
+
+def passes(learner):
+    """A list that fills with input and output of each pass of the network."""
+    seen = []
+    learner.peers[0].network.register_forward_hook(lambda _, args, out: seen.append((args[0], out)))
+    return seen
+
+
+def spy(monkeypatch, name):
+    """A list that fills with the arguments that OnPro gives to the function ``name``."""
+    given, whole = [], getattr(onpro, name)
+    monkeypatch.setattr(onpro, name, lambda *a: given.append(a) or whole(*a))
+    return given
+
+
+# --- prototypes -----------------------------------------------------------------------------------------------
+
+
+def projections(labels, seed=0):
+    z = torch.randn(2, len(labels), 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return F.normalize(z, dim=2).requires_grad_()
+
+
+def equilibrium(z, labels, num_classes=7, temperature=0.5):
+    (p1, present), (p2, _) = (class_means(view, labels, num_classes) for view in z)
+    return equilibrium_loss(p1, p2, present, temperature, 1e-12)
+
+
+def equilibrium_by_loops(z, labels, temperature=0.5):
+    classes = sorted(set(labels.tolist()))
+    p = [F.normalize(view[labels == c].mean(0), dim=0) for view in z for c in classes]
+    k, losses = len(classes), []
+    for i in range(2 * k):
+        e = [torch.exp(p[i] @ p[j] / temperature) for j in range(2 * k)]
+        losses.append(-torch.log(e[(i + k) % (2 * k)] / sum(e[j] for j in range(2 * k) if j != i)))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [4, 4, 1, 6, 1, 4], [3, 3, 5]])
+def test_equilibrium_is_that_of_direct_loops_with_its_gradient_to_both_views(labels):
+    labels = torch.tensor(labels)
+    ours, theirs = projections(labels), projections(labels)
+    a, b = equilibrium(ours, labels), equilibrium_by_loops(theirs, labels)
+    torch.testing.assert_close(a, b)
+    a.backward(), b.backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert (ours.grad.abs().amax((1, 2)) > 0).all()
+
+
+def test_equilibrium_of_one_class_is_zero_and_absent_classes_change_nothing():
+    z = projections(torch.zeros(4))
+    alone = equilibrium(z, torch.full((4,), 2))
+    assert abs(alone) < 1e-12
+    labels = torch.tensor([0, 2, 1, 2])
+    few, many = equilibrium(z, labels, num_classes=3), equilibrium(z, labels, num_classes=50)
+    torch.testing.assert_close(few, many)
+    (gradient,) = torch.autograd.grad(many, z)
+    assert gradient.isfinite().all()
+
+
+def test_equilibrium_stays_in_full_precision_under_autocast():
+    labels = torch.tensor([0, 2, 1, 2])
+    z = projections(labels).detach().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = equilibrium(z, labels)
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, equilibrium(z, labels))
+
+
+@pytest.mark.parametrize("steps", [-2, 0, 1])
+def test_mu_is_the_raw_mean_of_unit_projections_of_the_memory_batch_averaged_over_its_views(steps):
+    learner = later(steps)
+    seen = passes(learner)
+    _, losses, plan = terms_of(learner, classes=ORDER[:2] if steps < 0 else ORDER[2:4])
+    images, out = seen[1 if steps < 0 else 2]
+    z, count = F.normalize(out.projection, dim=1), len(images) // 2
+    stored = to_float(learner.memory.images[: len(learner.memory)])
+    rows = [int((stored == image).all((1, 2, 3)).nonzero()) for image in images[:count]]
+    assert count == MEMORY
+    if steps >= 0:
+        assert rows == plan.rows["replay"].tolist()  # un-mixed
+    labels, mu = learner.memory.labels[rows], torch.zeros(6, WIDTH)
+    for c in labels.unique():
+        mu[c] = (z[:count][labels == c].mean(0) + z[count:][labels == c].mean(0)) / 2
+    torch.testing.assert_close(losses.carry, mu)
+    assert not losses.carry.requires_grad
+    assert (mu.norm(dim=1)[labels] < 0.999).any()  # not of unit length again
+    assert not torch.equal(images[:count], images[count:])
+
+
+def test_trap_the_last_peers_prototypes_are_kept():
+    method = later().method
+    place = method.mu.data_ptr()
+    one, two = torch.rand(2, 6, WIDTH)
+    method.commit([one, two])
+    assert torch.equal(method.mu, two)
+    assert method.mu.data_ptr() == place  # where a captured step reads it
+    method.commit([None])  # the first batch of a run
+    assert torch.equal(method.mu, two)
+
+
+def test_prototypes_of_a_step_are_those_of_the_next_feedback():
+    learner = small()
+    run(learner, 0, 1)
+    assert not learner.method.mu.any()
+    run(learner, 1, 2)
+    assert learner.method.mu.any(1).nonzero().flatten().tolist() == sorted(ORDER[:2])
+
+
+# --- passes and views -----------------------------------------------------------------------------------------
+
+
+def test_trap_three_passes_of_the_published_sizes_in_their_order():
+    method = {"network": {"width": 1}, "memory_batch": 64, "base_rate": 0.9}
+    learner = small(method=method, num_classes=12, memory_size=80)
+    learner.build((3, 8, 8))
+    seen = passes(learner)
+
+    def sizes(position, classes, size=10):
+        seen.clear()
+        learner.learn(*batch(position, classes, size=size, side=8))
+        return [len(images) for images, _ in seen]
+
+    assert sizes(0, range(10)) == [320, 10]  # nothing stored yet
+    assert sizes(1, range(10)) == [320, 2 * 10, 10]  # all that is stored
+    images, labels = batch(2, range(10), size=60, side=8)  # 80 are stored then
+    learner.memory.store(learner.memory.place(labels, 0, learner.host_generator), images, labels)
+    assert sizes(3, range(10)) == [320, 128, 10]
+    assert sum(sizes(4, range(10))) == 458
+    learner.end_task()
+    assert sizes(5, (10, 11)) == [2368, 64, 128]
+    assert sizes(6, (10, 11)) == [2368, 64, 128]
+    assert sum(sizes(7, (10, 11))) == 2560
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_trap_the_memory_batch_grows_with_the_classes_seen(step):
+    memory = ReplayMemory(500, (3, 8, 8), "batched", CPU)
+    memory.place(torch.arange(400) % 10, 0, torch.Generator().manual_seed(0))
+    method = OnPro(OnProConfig(), (3, 8, 8), 10)
+    for seen, count in ((4, 28), (5, 35), (6, 42), (8, 56), (10, 64)):
+        task = Task(1, step, list(range(seen)), [])
+        rows = method.plan(torch.zeros(10).long(), memory, task, torch.Generator().manual_seed(0)).rows
+        assert len(rows["replay"].unique()) == len(rows["replay"]) == count
+        if step:
+            assert len(rows["base"].unique()) == int(0.9 * count)
+            assert set(rows["base"].tolist()) <= set(rows["replay"].tolist())
+            assert sorted(rows["base"].tolist()) == sorted(rows["partners"].tolist())
+            assert rows["base"].tolist() != rows["replay"][: int(0.9 * count)].tolist()
+            assert rows["base"].tolist() != rows["partners"].tolist()
+
+
+def test_all_stored_images_are_replayed_while_they_are_few():
+    learner = small(method={"memory_batch": 64})
+    learner.learn(*batch(0, (0, 1)))
+    learner.end_task()
+    seen = passes(learner)
+    learner.learn(*batch(1, (2, 3)))
+    learner.learn(*batch(2, (2, 3)))
+    assert [len(images) for images, _ in seen] == [32 * (STREAM + 2), 2, 4, 32 * (STREAM + 4), 4, 8]
+
+
+def test_the_first_task_contrasts_the_stream_with_itself_and_classifies_it():
+    learner = run(small(), 0, TASK - 1)
+    seen = passes(learner)
+    terms, losses, _ = terms_of(learner, TASK - 1, ORDER[:2])
+    x, y = batch(TASK - 1, ORDER[:2])
+    u, v = seen[0][0].chunk(2)
+    assert torch.equal(u, rotate16(to_float(x)))
+    assert not torch.equal(u, v)
+    assert terms.keys() == {"ce", "new", "ope_new", "ope_seen"}
+    assert torch.equal(losses.tap.targets.labels, y)
+    assert torch.equal(losses.tap.logits, seen[2][1].logits)
+    torch.testing.assert_close(terms["ce"], F.cross_entropy(losses.tap.logits, y))
+
+
+def test_the_first_batch_of_a_run_finds_no_prototypes_in_memory():
+    learner = small()
+    learner.build((3, 16, 16))
+    terms, losses, _ = terms_of(learner, 0, ORDER[:2])
+    assert terms.keys() == {"ce", "new", "ope_new"}
+    assert losses.carry is None
+
+
+def test_each_peer_draws_prototype_images_of_its_own_in_the_first_task_and_shares_them_later():
+    for learner, own in ((run(small(), 0, TASK - 1), True), (later(), False)):
+        views, _, _ = views_of(learner, ORDER[:2])
+        seen = passes(learner)
+        for _ in range(2):
+            learner.method.losses(learner.peers[0], views, learner.memory, learner.generators["method"])
+        one, two = (seen[n][0][:MEMORY] for n in ((1, 4) if own else (2, 5)))
+        assert torch.equal(one, two) != own
+
+
+def test_trap_the_first_batch_of_a_task_replays_the_memory_as_it_is():
+    learner = later(0, mixup_probability=1.0)
+    seen = passes(learner)
+    terms, losses, plan = terms_of(learner)
+    images, labels = learner.memory.gather(plan.rows["replay"])
+    u, _ = seen[0][0][32 * STREAM :].chunk(2)
+    assert torch.equal(u, rotate16(to_float(images)))
+    assert torch.equal(losses.tap.targets.labels, labels)
+    assert not losses.tap.targets.mix.any()
+    torch.testing.assert_close(terms["ce"], F.cross_entropy(losses.tap.logits, labels))
+    assert terms.keys() == {"ce", "new", "uniform", "ope_new", "ope_seen"}
+
+
+def test_trap_later_batches_mix_the_memory_and_cross_entropy_sees_nothing_else():
+    learner = later(1, mixup_probability=1.0)
+    seen = passes(learner)
+    terms, losses, plan = terms_of(learner)
+    targets, stored = losses.tap.targets, to_float(learner.memory.images[:-1])
+    assert (targets.mix > 0).all()
+    rows = [plan.rows["base"], plan.rows["partners"]]
+    m = seen[0][0][32 * STREAM :][:MEMORY]
+    base = len(rows[0])
+    assert base == MEMORY // 2
+    mix = targets.mix[:base, None, None, None]
+    torch.testing.assert_close(m[:base], (1 - mix) * stored[rows[0]] + mix * stored[rows[1]])
+    assert torch.equal(targets.labels[:base], learner.memory.labels[rows[0]])
+    assert torch.equal(targets.partners[:base], learner.memory.labels[rows[1]])
+    for image, a, b, share in zip(m, targets.labels, targets.partners, targets.mix, strict=True):
+        of_a, of_b = (stored[learner.memory.labels == label] for label in (a, b))
+        mixtures = (1 - share) * of_a[:, None] + share * of_b
+        assert (mixtures - image).abs().amax((2, 3, 4)).min() < 1e-6
+    for a, b in zip(targets.labels[base:], targets.partners[base:], strict=True):
+        assert ORDER.index(a) < ORDER.index(b)  # first is who came first
+    ce = [F.cross_entropy(losses.tap.logits, labels, reduction="none") for labels in (targets.labels, targets.partners)]
+    torch.testing.assert_close(terms["ce"], ((1 - targets.mix) * ce[0] + targets.mix * ce[1]).mean())
+    assert torch.equal(losses.tap.logits, seen[1][1].logits)
+
+
+def test_pairs_follow_the_prototypes_of_the_step_before():
+    learner = later(1)
+    learner.method.mu[2] = 0  # as if none of that class had been in the batch
+    _, losses, plan = terms_of(learner)
+    base = len(plan.rows["base"])
+    paired = torch.cat([losses.tap.targets.labels[base:], losses.tap.targets.partners[base:]])
+    assert set(paired.tolist()) <= set(ORDER[:4]) - {2}
+
+
+def test_pairs_are_drawn_from_the_whole_memory_and_not_from_what_is_empty_of_it(monkeypatch):
+    learner, given, whole = later(1), [], onpro.feedback.pair_part
+    monkeypatch.setattr(onpro.feedback, "pair_part", lambda *a: given.append(a[2]) or whole(*a))
+    terms_of(learner)
+    assert len(learner.memory) < learner.memory.size
+    assert given[0].tolist() == [*learner.memory.labels.tolist(), -1]  # the last row is scratch
+
+
+# --- terms ----------------------------------------------------------------------------------------------------
+
+
+def test_each_loss_gets_its_rows(monkeypatch):
+    learner = later()
+    seen, similarities = passes(learner), spy(monkeypatch, "similarity")
+    means = spy(monkeypatch, "class_means")
+    terms_of(learner)
+    both = seen[0][1]
+    for rows, (z, f, _, scale, _) in zip((slice(0, 32 * STREAM), slice(32 * STREAM, None)), similarities, strict=True):
+        assert torch.equal(z, both.projection[rows])
+        assert torch.equal(f, both.features[rows])
+        assert scale == 1.0
+    new = [z for z, labels, _ in means if len(labels) == STREAM]
+    for z, start in zip(new, (0, 16 * STREAM), strict=True):  # not rotated
+        torch.testing.assert_close(z, F.normalize(both.projection[start : start + STREAM], dim=1))
+
+
+def test_scales_of_the_first_and_of_later_tasks_are_options(monkeypatch):
+    given = spy(monkeypatch, "similarity")
+    learner = run(small(method={"first_scale": 0.7, "scale": 0.5}), 0, TASK + 3)
+    assert [call[3] for call in given] == [0.7] * TASK + [0.5] * 6
+    starts = [int(call[2]) for call in given[TASK:]]
+    assert starts[::2] != starts[1::2]  # stream and memory have slices of their own
+    assert learner.peers[0].network.num_features == 16
+
+
+def test_trap_mixed_labels_of_the_uniform_loss_meet_only_their_own_copies(monkeypatch):
+    learner, given = later(1, mixup_probability=0.7), spy(monkeypatch, "uniform_loss")
+    found = set()
+    for _ in range(30):
+        views, _, _ = views_of(learner, ORDER[2:4])
+        targets, (one, two) = views.targets, views.memory.labels.view(2, 16, MEMORY)
+        itself = torch.eye(MEMORY, dtype=torch.bool)
+        plain = (targets.mix == 0) | (targets.labels == targets.partners)  # not mixed, or within a class
+        alike = (targets.labels[:, None] == targets.labels) & plain[:, None] & plain
+        assert torch.equal(one[3][:, None] == two[3], itself | alike)  # two views of one variant
+        assert not (one[3][:, None] == one[4]).any()  # each variant is a class of its own
+        found |= set(zip(plain.tolist(), (targets.mix > 0).tolist(), strict=True))
+    assert found == {(True, False), (True, True), (False, True)}
+    learner.method.losses(learner.peers[0], views, learner.memory, learner.generators["method"])
+    assert given[0][1] is views.memory.labels
+
+
+# --- the chain of CCL-DC --------------------------------------------------------------------------------------
+
+
+def test_the_chain_starts_from_the_stream_and_after_the_first_task_from_the_mixed_memory_too():
+    learner = run(small(), 0, 2)
+    views, x, y = views_of(learner, ORDER[:2])
+    images, labels = learner.method.chain_batch(views)
+    assert torch.equal(images, to_float(x))
+    assert torch.equal(labels, y)
+
+    learner = later(1, mixup_probability=1.0)
+    views, x, y = views_of(learner, ORDER[2:4])
+    images, labels = learner.method.chain_batch(views)
+    assert torch.equal(images, torch.cat([to_float(x), views.images]))
+    assert torch.equal(labels[:STREAM], y)
+    assert labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+def test_trap_labels_of_mixed_images_in_the_chain(truncate):
+    learner = later(1, mixup_probability=1.0, truncate_mixed_labels=truncate)
+    strange = 0
+    for _ in range(6):
+        views, _, _ = views_of(learner, ORDER[2:4])
+        targets = views.targets
+        _, labels = learner.method.chain_batch(views)
+        for label, a, b, mix in zip(labels[STREAM:], targets.labels, targets.partners, targets.mix, strict=True):
+            place = float((1 - mix) * ORDER.index(a) + mix * ORDER.index(b))
+            if a == b and label != a:  # one class short by rounding
+                assert truncate
+            else:
+                assert label == (ORDER[int(place)] if truncate else (b if mix > 0.5 else a))
+            strange += label not in (a, b)
+    assert (strange > 0) == truncate
+
+
+# --- as a learner ---------------------------------------------------------------------------------------------
+
+BRANCHES = [None, {"name": "s6mod"}, {"name": "s6mod", "view": "fresh"}, {"name": "confidence"}]
+
+
+@pytest.mark.parametrize("branch", BRANCHES[:2])
+def test_saving_and_loading_at_any_step_changes_nothing(tmp_path, branch):
+    straight, stops = small(branch), (3, TASK, TASK + 2)  # in tasks and right after a boundary
+    for stop in stops:
+        run(straight, straight.steps, stop).save(tmp_path / str(stop))
+    run(straight, TASK + 2, TASK + 3)
+    for stop in stops:
+        resumed = run(Learner.load(tmp_path / str(stop)), stop, TASK + 3)
+        assert_same_tree(straight.state_dict(), resumed.state_dict())
+
+
+@pytest.mark.parametrize("branch", BRANCHES[1:])
+def test_branches_work_through_the_tap(branch):
+    learner = run(small(branch, {"mixup_probability": 0.8}), 0, TASK + 2)  # the last step on mixed targets
+    assert any(name.startswith("branch/") for name in learner.losses())
+    (peer,) = learner.state_dict()["peers"].values()
+    assert all(value.isfinite().all() for part in peer.values() for value in part.values())
+
+
+def test_a_branch_with_all_weights_at_zero_leaves_the_base_trajectory_to_the_bit():
+    zero = {"name": "s6mod", "weight_dr": 0.0, "alpha": 0.0, "beta": 0.0, "weight_z": 0.0, "noisy_gate": True}
+    base, state = (run(small(b), 0, TASK + 2).state_dict() for b in (None, zero))
+    assert_same_tree(base["peers"]["0"]["network"], state["peers"]["0"]["network"])
+    assert_same_tree(base["method"], state["method"])
+    assert torch.equal(base["generators"]["method"], state["generators"]["method"])
+
+
+def test_the_tap_gives_another_view_of_what_cross_entropy_saw():
+    learner = later()
+    seen = passes(learner)
+    _, losses, _ = terms_of(learner)
+    assert losses.tap.again().shape == losses.tap.feature_map.shape
+    assert seen[3][0].shape == seen[1][0].shape
+    assert not torch.equal(seen[3][0], seen[1][0])
+
+
+def test_trap_similarities_are_float32_when_the_network_runs_in_bfloat16(monkeypatch):
+    learner, given = later(), spy(monkeypatch, "uniform_loss")
+    with torch.autocast("cpu", torch.bfloat16):
+        terms, losses, _ = terms_of(learner)
+    assert losses.tap.feature_map.dtype == torch.bfloat16
+    assert given[0][0].dtype == losses.carry.dtype == torch.float32
+    assert all(term.dtype == torch.float32 and term.isfinite() for term in terms.values())
+
+
+@pytest.mark.parametrize("path", [("first task", 0), ("first task", 5), ("later", "as drawn"), ("later", "mixed")])
+def test_nothing_is_read_back_from_a_device(path):
+    with FakeTensorMode():  # tensors without values: reading one raises
+        method = OnPro(OnProConfig.parse({"network": {"width": 2}}), (3, 16, 16), 6)
+        memory = ReplayMemory(20, (3, 16, 16), "batched", CPU)
+        rows = {"filled": torch.zeros(1, dtype=torch.int64)}
+        if path[0] == "later":
+            rows |= {"order": torch.zeros(6, dtype=torch.int64), "replay": torch.zeros(8, dtype=torch.int64)}
+        if path[1] == "mixed":
+            rows |= {"base": rows["replay"][:4], "partners": rows["replay"][:4]}
+        stream = Batch(torch.zeros(3, 3, 16, 16, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
+        views = method.draw(stream, Plan(rows, path), memory, torch.Generator())
+        losses = method.losses(Peer(method.make_network(), None), views, memory, torch.Generator())
+        method.commit([losses.carry])
+        assert sum(losses.terms.values()).shape == ()
+        assert len(method.chain_batch(views)[1]) == (3 if path[0] == "first task" else 11)
+
+
+def test_two_digits_are_learned():
+    data = load_digits(16)
+    train, test = data.train_labels < 2, data.test_labels < 2
+    x, y = data.train_images[train], data.train_labels[train]
+    shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
+    learner = small(method={"network": {"width": 4}, "optimizer": {"lr": 1e-3}}, memory_size=60)
+    for rows in shuffled.split(5)[:40]:
+        learner.learn(x[rows], y[rows])
+    assert (learner.predict(data.test_images[test]) == data.test_labels[test]).float().mean() > 0.9
+
+
+def test_defaults_are_those_of_the_published_results():
+    config = OnProConfig.parse({"network": {"width": 8}})
+    assert config.network.pooling == "global"
+    optimizer = {"name": "adamw", "lr": 5e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 1e-4}
+    assert config.plain()["optimizer"] == optimizer
+    assert (config.memory_batch, config.per_class, config.projection_width) == (64, 7, 128)
+    assert (config.first_scale, config.scale, config.temperature, config.prototype_temperature) == (1, 1, 0.07, 0.5)
+    assert (config.base_rate, config.mixup_probability, config.base_mix, config.pair_beta) == (0.9, 0.2, 0.6, 0.4)
+    network = OnPro(OnProConfig.parse({"network": {"width": 2}}), (3, 64, 64), 6).make_network()
+    assert (network.num_features, network.projection.out_features) == (16, 128)
+    assert (OnPro.reservoir, OnPro.chain.own, OnPro.chain.views, OnPro.chain.kd) == ("batched", 1, 0.25, 1)
+
+
+def test_it_needs_boundaries_and_images_that_can_be_rotated():
+    with pytest.raises(ConfigError, match="boundaries='none'"):
+        small(boundaries="none")
+    with pytest.raises(InputError, match="square images of even side"):
+        small().learn(torch.zeros(3, 3, 16, 20, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
