@@ -8,7 +8,10 @@ import yaml
 
 from s6mod import cli
 
-QUICK = ["--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.limit=60", "--set=stream.tasks=2"]
+QUICK = [
+    "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
+    "--set=stream.tasks=2",
+]  # fmt: skip
 
 
 def call(monkeypatch, capsys, *arguments):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from s6mod.data.cifar import CIFAR10, CIFAR100, load_cifar
+from s6mod.data.official import OFFICIAL
 from s6mod.errors import DataError
 
 
@@ -66,6 +66,10 @@ def _write(folder, files, write):
     return folder, files
 
 
+def read(name, root):
+    return OFFICIAL[name].source(root).dataset()
+
+
 def as_images(rows):
     return torch.from_numpy(rows.reshape(-1, 3, 32, 32))
 
@@ -80,7 +84,7 @@ def test_the_python2_writer_of_this_test_speaks_what_python_understands():
 @pytest.mark.parametrize("writer", WRITERS)
 def test_cifar10_is_read_batch_after_batch(tmp_path, writer):
     _, files = write_cifar10(tmp_path, WRITERS[writer])
-    dataset = load_cifar(CIFAR10, tmp_path)
+    dataset = read("cifar10", tmp_path)
     train = [files[f"data_batch_{k}"] for k in range(1, 6)]
     assert torch.equal(dataset.train_images, torch.cat([as_images(values["data"]) for values in train]))
     assert dataset.train_labels.tolist() == [label for values in train for label in values["labels"]]
@@ -92,7 +96,7 @@ def test_cifar10_is_read_batch_after_batch(tmp_path, writer):
 @pytest.mark.parametrize("writer", WRITERS)
 def test_cifar100_is_read_with_its_fine_labels(tmp_path, writer):
     _, files = write_cifar100(tmp_path, WRITERS[writer])
-    dataset = load_cifar(CIFAR100, tmp_path)
+    dataset = read("cifar100", tmp_path)
     assert torch.equal(dataset.train_images, as_images(files["train"]["data"]))
     assert dataset.train_labels.tolist() == files["train"]["fine_labels"]
     assert dataset.test_labels.tolist() == list(range(100))
@@ -102,26 +106,31 @@ def test_cifar100_is_read_with_its_fine_labels(tmp_path, writer):
 
 def test_the_root_may_be_the_folder_itself_or_its_parent(tmp_path):
     folder, _ = write_cifar10(tmp_path)
-    assert load_cifar(CIFAR10, folder).fingerprint == load_cifar(CIFAR10, tmp_path).fingerprint
+    assert read("cifar10", folder).fingerprint == read("cifar10", tmp_path).fingerprint
 
 
-def test_images_can_be_written_to(tmp_path):
+def test_images_can_be_written_to_and_the_files_stay_as_they_are(tmp_path):
     write_cifar100(tmp_path)
-    load_cifar(CIFAR100, tmp_path).test_images.zero_()  # memory of a file's bytes would be read-only
+    before = read("cifar100", tmp_path).fingerprint
+    dataset = read("cifar100", tmp_path)
+    dataset.train_images.zero_()
+    dataset.test_images.zero_()
+    assert read("cifar100", tmp_path).fingerprint == before
 
 
 def test_missing_data_says_where_it_was_looked_for(tmp_path):
     with pytest.raises(
-        DataError, match=r"expected cifar10 in .*cifar-10-batches-py, got no file batches\.meta there; unpack"
+        DataError,
+        match=r"expected cifar10 in .*cifar-10-batches-py, got no file batches\.meta there; run s6mod data cifar10",
     ):
-        load_cifar(CIFAR10, tmp_path)
+        read("cifar10", tmp_path)
 
 
 def test_a_missing_batch_is_named(tmp_path):
     folder, _ = write_cifar10(tmp_path)
     (folder / "data_batch_3").unlink()
     with pytest.raises(DataError, match="data_batch_3, got: No such file"):
-        load_cifar(CIFAR10, tmp_path)
+        read("cifar10", tmp_path)
 
 
 def test_a_truncated_batch_is_named(tmp_path):
@@ -129,7 +138,7 @@ def test_a_truncated_batch_is_named(tmp_path):
     file = folder / "train"
     file.write_bytes(file.read_bytes()[:-5000])
     with pytest.raises(DataError, match="train, got a truncated or damaged one; fetch the data set again"):
-        load_cifar(CIFAR100, tmp_path)
+        read("cifar100", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_a_batch_with_wrong_contents_is_named(tmp_path, change, hint):
     folder, files = write_cifar10(tmp_path)
     (folder / "test_batch").write_bytes(pickle.dumps(files["test_batch"] | change, 4))
     with pytest.raises(DataError, match=hint) as error:
-        load_cifar(CIFAR10, tmp_path)
+        read("cifar10", tmp_path)
     assert str(folder / "test_batch") in str(error.value)
 
 
@@ -156,11 +165,11 @@ def test_cifar100_is_not_taken_for_cifar10(tmp_path):
     for names in (["one"] * 100, [1] * 10):
         (folder / "batches.meta").write_bytes(pickle.dumps(files["batches.meta"] | {"label_names": names}))
         with pytest.raises(DataError, match=f"expected 10 class names in .*batches.meta, got {len(names)} entries"):
-            load_cifar(CIFAR10, tmp_path)
+            read("cifar10", tmp_path)
 
 
 def test_a_class_without_images_is_named(tmp_path):
     folder, files = write_cifar10(tmp_path)
     (folder / "test_batch").write_bytes(pickle.dumps(files["test_batch"] | {"labels": [0] * 10}, 4))
     with pytest.raises(DataError, match=r"data set 'cifar10': .*none for class 1 \('animal1'\)"):
-        load_cifar(CIFAR10, tmp_path)
+        read("cifar10", tmp_path)

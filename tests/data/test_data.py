@@ -22,6 +22,13 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         data.load("cifar-100")
 
 
+def test_a_path_that_was_taken_for_a_name_is_told(tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"got 'photos'; for the one in this folder write \./photos"):
+        data.load("photos")
+
+
 def test_the_root_is_the_argument_else_the_environment_else_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("S6MOD_DATA", str(tmp_path / "env"))
     with pytest.raises(DataError, match="given"):
@@ -33,10 +40,10 @@ def test_the_root_is_the_argument_else_the_environment_else_the_cache(tmp_path, 
     assert data.default_root() == tmp_path / "home" / ".cache" / "s6mod" / "data"
 
 
-def test_the_configuration_refuses_unknown_names_and_keys():
-    assert DataConfig.parse({}) == DataConfig(name="digits", root=None)
+def test_the_configuration_refuses_what_is_no_name_and_unknown_keys():
+    assert DataConfig.parse({}) == DataConfig(name="digits", root=None, size=None, test_fraction=0.2, split_seed=0)
     assert DataConfig.parse({"name": "cifar10", "root": "/data"}).root == "/data"
-    with pytest.raises(ConfigError, match="did you mean 'digits'"):
-        DataConfig.parse({"name": "digit"})
+    with pytest.raises(ConfigError, match="a name of letters, digits"):
+        DataConfig.parse({"name": "../photos"})
     with pytest.raises(ConfigError, match="did you mean 'root'"):
         DataConfig.parse({"rot": "/data"})

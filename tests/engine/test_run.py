@@ -26,7 +26,7 @@ assert fakes.Duo  # registers the method "duo"
 QUICK = {
     "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},
     "memory_size": 50,
-    "stream": {"tasks": 3, "limit": 150},
+    "stream": {"tasks": 3, "samples_per_task": 50},
     "output": {"log_every": 4, "checkpoint_every": 5},
 }
 S6MOD = {"branch": {"name": "s6mod", "d_inner": 12, "num_patterns": 3, "state_dim": 4, "dt_rank": 3}}
@@ -108,8 +108,8 @@ def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, ov
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     """A real child process, killed by force at random moments, resumed each time."""
     options = [f"--set={line}" for line in (
-        "method.network.width=4", "method.memory_batch=16", "stream.limit=250", "stream.tasks=5", "memory_size=50",
-        "output.checkpoint_every=2", "output.log_every=3",
+        "method.network.width=4", "method.memory_batch=16", "stream.samples_per_task=50", "stream.tasks=5",
+        "memory_size=50", "output.checkpoint_every=2", "output.log_every=3",
         "branch.d_inner=12", "branch.num_patterns=3", "branch.state_dim=4",
     )]  # fmt: skip
     command = [
@@ -208,7 +208,7 @@ def test_finished_runs_are_let_go(tmp_path, digits):
 
     def make(seed):
         alive.append(sum(reference() is not None for reference in made))
-        run = Run.begin(quick(seed=seed, stream={"limit": 30}), tmp_path / str(seed), digits)
+        run = Run.begin(quick(seed=seed, stream={"samples_per_task": 10}), tmp_path / str(seed), digits)
         made.append(weakref.ref(run.learner))
         return run
 

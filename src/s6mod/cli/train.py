@@ -24,7 +24,9 @@ def train(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Data set: digits, cifar10, cifar100.  [default: digits]", rich_help_panel=WHAT),
+        typer.Option(
+            help="Data set (see s6mod data), or the path of your own.  [default: digits]", rich_help_panel=WHAT
+        ),
     ] = None,
     memory: Annotated[
         int | None, typer.Option(help="Images kept for replay.  [default: by data set]", rich_help_panel=WHAT)
@@ -70,7 +72,6 @@ def train(
     if seed is not None and seeds is not None:
         raise typer.BadParameter("give --seed or --seeds, not both")
 
-    from s6mod.data import load
     from s6mod.display import RunDisplay, result_table
     from s6mod.engine.execute import execute
     from s6mod.engine.run import Run
@@ -95,7 +96,7 @@ def train(
         return
 
     with RunDisplay(console, quiet) as display:
-        dataset = load(configs[0].data.name, configs[0].data.root).to(Engine.resolve(configs[0].engine).device)
+        dataset = configs[0].data.load().to(Engine.resolve(configs[0].engine).device)
 
         def make(each: Any, folder: Path) -> Run:
             watch = display.watch(each)
@@ -138,7 +139,7 @@ def _compose(
     given = _named(read_yaml(file) if file is not None else {})
     for part in PARTS:
         if flags[part] is not None:
-            given = merge(given, {part: {"name": flags[part]}})
+            given = merge(given, _named({part: flags[part]}))
     plain = {"memory_size": flags["memory"], "seed": flags["seed"]}
     given |= {name: value for name, value in plain.items() if value is not None}
     given = _elsewhere(given, device, data_root)
@@ -157,8 +158,11 @@ def _compose(
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:
-    """The same, with a bare name of a part (``branch: s6mod``) spelled out as a mapping."""
-    return {k: {"name": v} if k in PARTS and isinstance(v, str) else v for k, v in values.items()}
+    """The same, with a bare name of a part (``branch: s6mod``) or a path of data spelled out as a mapping."""
+    from s6mod.data.catalog import spell
+
+    bare = {k: v for k, v in values.items() if k in PARTS and isinstance(v, str)}
+    return values | {k: spell(v) if k == "data" else {"name": v} for k, v in bare.items()}
 
 
 def _elsewhere(values: dict[str, Any], device: str | None, data_root: str | None) -> dict[str, Any]:

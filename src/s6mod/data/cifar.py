@@ -4,17 +4,16 @@ Only reads what lies on disk. The number of images is not prescribed, so that an
 read as well; the number of classes is.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from s6mod.data.arrays import as_labels
-from s6mod.data.dataset import Dataset
 from s6mod.data.pickles import as_text, read_pickle
+from s6mod.data.source import Block, Source, Split
 from s6mod.errors import DataError, InputError
 
 
@@ -54,24 +53,20 @@ CIFAR100 = Layout(
 )
 
 
-def load_cifar(layout: Layout, root: Path) -> Dataset:
-    """CIFAR-10 or CIFAR-100 from ``root``, which is the archive's folder or holds it."""
-    folder = _find_folder(layout, root)
+def cifar_source(layout: Layout, folder: Path) -> Source:
+    """CIFAR-10 or CIFAR-100 from the folder of the official archive."""
     class_names = _read_names(folder / layout.meta, layout)
-    parts = [_read_batch(folder / file, layout) for file in layout.train]
-    train_images, train_labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    test_images, test_labels = _read_batch(folder / layout.test, layout)
-    return Dataset(layout.name, train_images, train_labels, test_images, test_labels, class_names)
+    train = _split([_read_batch(folder / file, layout) for file in layout.train])
+    test = _split([_read_batch(folder / layout.test, layout)])
+    return Source(layout.name, class_names, (3, 32, 32), train, test, f"official files {layout.folder}")
 
 
-def _find_folder(layout: Layout, root: Path) -> Path:
-    for folder in (root / layout.folder, root):
-        if (folder / layout.meta).is_file():
-            return folder
-    raise DataError(
-        f"expected {layout.name} in {root / layout.folder}, got no file {layout.meta} there; "
-        f"unpack the official {layout.folder} archive into {root}, or set root"
-    )
+def _split(parts: list[Block]) -> Split:
+    def blocks() -> Iterator[Block]:
+        while parts:
+            yield parts.pop(0)  # kept by nobody here: a file's mapping ends when its block has been used
+
+    return Split(sum(len(labels) for _, labels in parts), blocks)
 
 
 def _read_names(path: Path, layout: Layout) -> tuple[str, ...]:
@@ -84,8 +79,8 @@ def _read_names(path: Path, layout: Layout) -> tuple[str, ...]:
     return tuple(as_text(name) for name in names)
 
 
-def _read_batch(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 32, 32) uint8 and labels (N,) of one file."""
+def _read_batch(path: Path, layout: Layout) -> Block:
+    """Images (N, 3, 32, 32) and labels (N,) of one file."""
     values = read_pickle(path)
     pixels = _entry(values, "data", np.ndarray, path)
     if pixels.ndim != 2 or pixels.shape[1] != 3 * 32 * 32:
@@ -96,8 +91,7 @@ def _read_batch(path: Path, layout: Layout) -> tuple[Tensor, Tensor]:
         labels = as_labels(_entry(values, layout.labels_key, list, path), layout.num_classes, len(pixels))
     except InputError as error:
         raise DataError(f"{path}: {error}") from None
-    # A copy: the array lies on the bytes of the file, which cannot be written to.
-    return torch.from_numpy(pixels.reshape(-1, 3, 32, 32).copy()), labels
+    return pixels.reshape(-1, 3, 32, 32), labels.numpy()
 
 
 def _entry(values: dict[str, Any], key: str, kind: type, path: Path) -> Any:

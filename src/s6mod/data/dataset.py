@@ -5,9 +5,12 @@ bookkeeping read them. Where the images come from and in which order they are se
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,8 +31,7 @@ class Dataset:
     class_names: tuple[str, ...]  # the label is the position
 
     def __post_init__(self) -> None:
-        if self.num_classes < 2:
-            raise self._error("at least two classes", f"{self.num_classes}", "add images of another class")
+        check_class_names(self.name, self.class_names)
         for split, images, labels in (
             ("training", self.train_images, self.train_labels),
             ("test", self.test_images, self.test_labels),
@@ -67,6 +69,80 @@ class Dataset:
                 )
             class_names = [str(number) for number in range(top + 1)]
         return cls(name, train, train_y, test, test_y, tuple(class_names))
+
+    @classmethod
+    def from_path(
+        cls,
+        path: str | Path,
+        *,
+        size: int | None = None,
+        test_fraction: float = 0.2,
+        split_seed: int = 0,
+        skip_bad: bool = False,
+        name: str | None = None,
+    ) -> "Dataset":
+        """Own data: a folder of class folders, an ``.npz`` or a ``.csv`` file, or a file that ``save`` wrote."""
+        from s6mod.data.own import name_of, own_source
+        from s6mod.data.prepared import SUFFIX, read_prepared
+        from s6mod.data.split import Reading
+
+        path, reading = Path(path).expanduser(), Reading(size, test_fraction, split_seed, skip_bad)
+        if path.suffix != SUFFIX:
+            return own_source(path, name or name_of(path), reading).dataset()
+        if reading != Reading():
+            raise DataError(f"expected the prepared file {path} alone, got options of reading it; prepare it anew")
+        dataset = read_prepared(path)
+        return replace(dataset, name=name or dataset.name)
+
+    @classmethod
+    def from_torch(
+        cls,
+        train: Any,
+        test: Any,
+        *,
+        size: int | None = None,
+        class_names: Sequence[str] | None = None,
+        name: str = "torch",
+    ) -> "Dataset":
+        """A data set from two map-style PyTorch data sets of (image, label): Pillow images, tensors or arrays."""
+        from s6mod.data.objects import read_torch
+
+        return read_torch(train, test, size, class_names, name)
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        data: Any,
+        *,
+        image: str = "image",
+        label: str = "label",
+        test: Any = None,
+        size: int | None = None,
+        test_fraction: float = 0.2,
+        split_seed: int = 0,
+        name: str = "huggingface",
+    ) -> "Dataset":
+        """A data set from a Hugging Face ``Dataset`` or ``DatasetDict``.
+
+        ``image`` and ``label`` name columns. ``test`` is the test split or its name; None: the split "test" or
+        "validation" of a ``DatasetDict``, else a share of each class.
+        """
+        from s6mod.data.objects import read_huggingface
+        from s6mod.data.split import Reading
+
+        reading = Reading(size, test_fraction, split_seed)
+        return read_huggingface(data, (image, label), test, reading, name)
+
+    def save(self, path: str | Path) -> None:
+        """Write the data set as a prepared file; under its name in the data folder, ``s6mod train --data`` finds it."""
+        from s6mod.data.prepared import prepare
+        from s6mod.data.source import Source, Split
+
+        def split(images: Tensor, labels: Tensor) -> Split:
+            return Split(len(labels), lambda: iter([(images.cpu().numpy(), labels.numpy())]))
+
+        train, test = split(self.train_images, self.train_labels), split(self.test_images, self.test_labels)
+        prepare(Source(self.name, self.class_names, self.image_shape, train, test, "a Dataset in Python"), Path(path))
 
     @property
     def num_classes(self) -> int:
@@ -123,4 +199,17 @@ class Dataset:
             raise self._error(f"a {split} image of every class", got, "add one or drop the class")
 
     def _error(self, expected: str, got: str, do: str) -> DataError:
-        return DataError(f"data set {self.name!r}: expected {expected}, got {got}; {do}")
+        return _error(self.name, expected, got, do)
+
+
+def check_class_names(name: str, class_names: Sequence[str]) -> None:
+    """Refuse class names that cannot be those of the data set ``name``."""
+    if len(class_names) < 2:
+        raise _error(name, "at least two classes", f"{len(class_names)}", "add images of another class")
+    for class_name, count in Counter(class_names).items():
+        if count > 1:
+            raise _error(name, "class names that differ", f"{class_name!r} {count} times", "rename or join the classes")
+
+
+def _error(name: str, expected: str, got: str, do: str) -> DataError:
+    return DataError(f"data set {name!r}: expected {expected}, got {got}; {do}")

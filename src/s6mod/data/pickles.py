@@ -2,11 +2,12 @@
 
 A pickle can name any function and call it. This reader knows the few names that CIFAR files hold, and answers them
 with stand-ins of its own that can hold bytes and nothing else: neither NumPy nor any other library sees what the file
-says before it has been checked. A file made to exhaust memory is not guarded against.
+says before it has been checked. Long stretches of bytes stay in the file and are mapped into memory, not copied. A file
+made to exhaust memory is not guarded against.
 """
 
-import io
 import math
+import mmap
 import pickle
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,17 @@ import numpy.typing as npt
 
 from s6mod.errors import DataError
 
+LONG = 1 << 16  # bytes from which on a stretch is mapped
+
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a CIFAR file; its values are numbers, texts (str or bytes), lists of these, or uint8 arrays."""
+    """The dictionary in a CIFAR file; its values are numbers, texts (str or bytes), lists of these, or uint8 arrays.
+
+    Arrays may be written to; that leaves the file as it is.
+    """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if path.stat().st_size else b""
     except OSError as error:
         raise DataError(
             f"expected a readable file {path}, got: {error.strerror}; fetch the data set, or point root at its folder"
@@ -43,7 +50,7 @@ def as_text(value: bytes | str) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _load(content: bytes) -> dict[str, Any]:
+def _load(content: mmap.mmap | bytes) -> dict[str, Any]:
     values = _Reader(content).load()
     if not isinstance(values, dict):
         raise _ForbiddenError(f"a {type(values).__name__} instead of a dictionary")
@@ -77,10 +84,12 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         _version, shape, dtype, fortran, content = state
-        if not isinstance(dtype, _Dtype) or not isinstance(content, bytes):
+        if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | memoryview):
             raise _ForbiddenError("an array of objects")
         if len(content) != math.prod(shape):
             raise ValueError("an array's shape and size disagree")
+        if isinstance(content, bytes):
+            content = bytearray(content)  # which can be written to
         self.values = np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
@@ -106,9 +115,27 @@ _KNOWN: dict[tuple[str, str], type] = {
 }
 
 
-class _Reader(pickle.Unpickler):
-    def __init__(self, content: bytes) -> None:
-        super().__init__(io.BytesIO(content), encoding="bytes")
+class _Bytes:
+    """The file, as an unpickler reads one."""
+
+    def __init__(self, content: mmap.mmap | bytes) -> None:
+        self.content, self.view, self.at = content, memoryview(content), 0
+
+    def read(self, size: int) -> bytes | memoryview:
+        part = self.view[self.at : self.at + size]
+        if len(part) < size:
+            raise EOFError
+        self.at += size
+        return part if size >= LONG else bytes(part)
+
+    def readline(self) -> bytes:
+        end = self.content.find(b"\n", self.at)
+        return bytes(self.read(end + 1 - self.at if end >= 0 else len(self.view)))
+
+
+class _Reader(pickle._Unpickler):  # in Python, as the one in C copies every stretch twice
+    def __init__(self, content: mmap.mmap | bytes) -> None:
+        super().__init__(_Bytes(content), encoding="bytes")  # type: ignore[arg-type]
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:

@@ -1,6 +1,8 @@
-"""Speed and memory of a training step, measured in one run so that the ratios can be trusted.
+"""Speed and memory of a training step of every method, measured in one run so that the ratios can be trusted.
 
-Learners are timed in turns, a few steps each, so that whatever else the machine does hits all of them alike.
+The learners of one method (with and without the branch, launched kernel by kernel and captured) are timed in turns, a
+few steps each, so that whatever else the machine does hits all of them alike. All are in the steady state of the
+published experiments: CIFAR-100 sizes, second task, a full memory batch.
 """
 
 import json
@@ -8,46 +10,75 @@ import multiprocessing
 import resource
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from s6mod.engine.environment import describe
+from s6mod.errors import ConfigError
 from s6mod.learner import Learner
+from s6mod.methods import methods
 
-MEMORY_SIZE = 2000
-MEMORY_BATCH = 64
+IMAGE_SHAPE = (3, 32, 32)
 NUM_CLASSES = 100
+TASK_CLASSES = 10
+MEMORY_SIZE = 2000
 STREAM_BATCH = 10
-WARM_UP = 6  # steps: enough for a captured engine to have captured
-BRANCHES = ("none", "s6mod", "confidence")
+WARM_UP = 12  # steps: enough for every batch to have its final size and for a captured engine to have captured
+TURN = {"cuda": 10, "cpu": 1}  # steps of one learner before the next has its turn
+PACKED = (1, 2, 4, 8)
+
+REFERENCE_MS = {
+    "er": 19.0,
+    "er+s6mod": 134.0,
+    "ocm": 205.8,
+    "onpro": 216.4,
+    "ocm-ccldc": 439.9,
+    "onpro-ccldc": 431.0,
+}
+"""Milliseconds per step of the public reference implementations, alone on one H200 (PyTorch 2.11, same sizes)."""
 
 
 @dataclass(frozen=True)
 class Subject:
     """A learner to be measured."""
 
+    method: str
     branch: str
     capture: str
     width: int
     device: str
     precision: str
 
+    @property
+    def name(self) -> str:
+        """Method and branch."""
+        return self.method if self.branch == "none" else f"{self.method}+{self.branch}"
+
     def learner(self) -> Learner:
-        """A learner whose memory holds enough for a full memory batch, so that every step has the final shape."""
+        """A learner in its second task, half its memory filled with images of the first."""
         learner = Learner(
-            {"name": "er", "network": {"width": self.width}, "memory_batch": MEMORY_BATCH},
+            {"name": self.method, "network": {"width": self.width}},
             None if self.branch == "none" else self.branch,
             num_classes=NUM_CLASSES,
             memory_size=MEMORY_SIZE,
             engine={"device": self.device, "precision": self.precision, "capture": self.capture},
         )
-        x, y = (torch.cat(parts) for parts in zip(*_batches(7), strict=True))
-        learner.learn(x, y)
+        learner.build(IMAGE_SHAPE)
+        for x, y in _batches(2, task=0, size=MEMORY_SIZE // 4):
+            slots = learner.memory.place(y, 0, learner.host_generator)
+            device = learner.engine.device
+            learner.memory.store(slots.to(device), x.to(device), y.to(device))
+        for x, y in _batches(2, task=0):
+            learner.learn(x, y)
+        learner.end_task()
         return learner
 
 
@@ -58,107 +89,157 @@ class Measured:
     learner: str
     steps: str  # eager or captured
     ms_per_step: float
-    ratio: float  # to ER without a branch, launched the same way
-    images_per_second: float
+    ratio: float  # to the same method without a branch, launched the same way
+    reference: float | None  # milliseconds of the reference implementation
+    images_per_second: float  # through a network, views and teachers included
+    share_of_peak: float | None  # arithmetic of the step by its time, over that of a large bfloat16 matrix product
     peak_bytes: int
 
 
-def run_bench(width: int, steps: int, device: str, precision: str, as_json: bool, console: Console) -> None:
-    """ER alone and with each branch: median milliseconds, peak memory, and the ratio to ER."""
+def run_bench(
+    names: list[str],
+    branches: list[str],
+    width: int,
+    steps: int,
+    device: str,
+    precision: str,
+    as_json: bool,
+    console: Console,
+) -> None:
+    """Milliseconds, images per second, share of the peak and memory of each learner; packed runs of the first."""
+    for name in names:
+        methods[name]  # an unknown one is refused here
+    if "none" not in branches:
+        raise ConfigError("expected 'none' among the branches, which the others are compared with; add it")
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    captures = ("auto", "off") if cuda else ("off",)
-    subjects = [Subject(branch, capture, width, device, precision) for capture in captures for branch in BRANCHES]
-    learners = {subject: subject.learner() for subject in subjects}
-    for learner in learners.values():
-        _seconds_per_step(learner, WARM_UP)
-    turn = 20 if cuda else 1
+    peak = _peak_flops() if cuda else None
+    captures = ("off", "auto") if cuda else ("off",)
+    rows: list[Measured] = []
+    for name in names:
+        subjects = [Subject(name, b, capture, width, device, precision) for capture in captures for b in branches]
+        rows += measure(subjects, steps, peak)
+    first = [Subject(names[0], branch, "auto", width, device, precision) for branch in branches]
+    packed = {subject.name: _packed(subject, steps) for subject in first if cuda}
+    facts = describe(torch.device("cuda" if cuda else "cpu")) | {"width": width, "steps": steps, "precision": precision}
+    facts["peak_tflops"] = None if peak is None else peak / 1e12
+    if as_json:
+        print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows], "packed": packed}, indent=1))
+        return
+    console.print(_table(rows, facts))
+    for learner, by_count in packed.items():
+        figures = ", ".join(f"{count}: {ms:.2f}" for count, ms in by_count.items())
+        console.print(f"{learner} captured, ms per step and run, by the number of runs side by side: {figures}")
+
+
+def measure(subjects: list[Subject], steps: int, peak: float | None) -> list[Measured]:
+    """The learners of one method, in turns."""
+    learners, bytes_ = {}, {}
+    for subject in subjects:
+        learners[subject], bytes_[subject] = _ready(subject)
+    turn = TURN[next(iter(learners.values())).engine.device.type]
     times: dict[Subject, list[float]] = {subject: [] for subject in subjects}
     for _ in range(max(1, steps // turn)):
         for subject, learner in learners.items():
             times[subject].append(_seconds_per_step(learner, turn))
-    rows = [_measured(subject, times) for subject in subjects]
-    packed = {branch: _packed(Subject(branch, "auto", width, device, precision)) for branch in BRANCHES if cuda}
-    engine = next(iter(learners.values())).engine
-    facts = describe(engine.device) | {"width": width, "steps": steps, "bfloat16": engine.bfloat16}
-    if as_json:
-        print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows], "packed": packed}, indent=1))
-    else:
-        console.print(_table(rows, facts))
-        for branch, by_count in packed.items():
-            figures = ", ".join(f"{count}: {ms:.2f}" for count, ms in by_count.items())
-            console.print(
-                f"{_name(branch)} captured, ms per step and run, by the number of runs side by side: {figures}"
+    rows = []
+    for subject, learner in learners.items():
+        seconds = median(times[subject])
+        twin = replace(subject, capture="off")  # kernels can be counted only where they are launched one by one
+        images, flops = _work(learners.get(twin, learner))
+        rows.append(
+            Measured(
+                subject.name,
+                "eager" if subject.capture == "off" else "captured",
+                1000 * seconds,
+                seconds / median(times[replace(subject, branch="none")]),
+                REFERENCE_MS.get(subject.name),
+                images / seconds,
+                None if peak is None else flops / seconds / peak,
+                bytes_[subject],
             )
-
-
-def _measured(subject: Subject, times: dict[Subject, list[float]]) -> Measured:
-    seconds = median(times[subject])
-    base = Subject("none", subject.capture, subject.width, subject.device, subject.precision)
-    return Measured(
-        _name(subject.branch),
-        "eager" if subject.capture == "off" else "captured",
-        1000 * seconds,
-        seconds / median(times[base]),
-        (MEMORY_BATCH + STREAM_BATCH) / seconds,
-        _peak_bytes(subject),
-    )
-
-
-def _table(rows: list[Measured], facts: dict[str, object]) -> Table:
-    images = f"{STREAM_BATCH} stream + {MEMORY_BATCH} memory images, 32x32"
-    table = Table(title=f"one step: {images}, width {facts['width']}, {facts['device']}")
-    for column in ("learner", "steps", "ms/step", "to ER", "images/s", "peak memory"):
-        table.add_column(column, justify="left" if column in ("learner", "steps") else "right")
-    for row in rows:
-        table.add_row(
-            row.learner,
-            row.steps,
-            f"{row.ms_per_step:.2f}",
-            f"{row.ratio:.3f}",
-            f"{row.images_per_second:.0f}",
-            f"{row.peak_bytes / 2**20:.0f} MiB",
         )
-    return table
+    return rows
 
 
-def _name(branch: str) -> str:
-    return "er" if branch == "none" else f"er+{branch}"
+def _ready(subject: Subject) -> tuple[Learner, int]:
+    """A learner that is warmed up, and the most memory that it took: of the device, or of a process of its own."""
+    if not (subject.device.startswith("cuda") or (subject.device == "auto" and torch.cuda.is_available())):
+        learner = subject.learner()
+        _seconds_per_step(learner, 2)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return learner, pool.apply(_peak_in_this_process, (subject,))
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    learner = subject.learner()
+    _seconds_per_step(learner, WARM_UP)
+    return learner, torch.cuda.max_memory_allocated() - before
 
 
-def _packed(subject: Subject, steps: int = 100) -> dict[int, float]:
-    """Milliseconds per step and run of 1, 2, 4 and 8 captured learners that take turns, each on its own stream."""
+def _peak_in_this_process(subject: Subject) -> int:
+    _seconds_per_step(subject.learner(), 2)
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would answer with the parent's peak if that was higher
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return 1024 * int(lines["VmHWM"].split()[0])
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _work(learner: Learner) -> tuple[int, int]:
+    """Images through a network and floating-point operations of convolutions and matrix products, in one step."""
+    images = 0
+
+    def count(_: object, args: tuple[Tensor, ...]) -> None:
+        nonlocal images
+        images += len(args[0])
+
+    networks = [part for peer in learner.peers for part in (peer.network, peer.teacher) if part is not None]
+    hooks = [network.register_forward_pre_hook(count) for network in networks]
+    with FlopCounterMode(display=False) as counter:
+        _seconds_per_step(learner, 1)
+    for hook in hooks:
+        hook.remove()
+    return images, counter.get_total_flops()
+
+
+def _peak_flops(size: int = 8192, repeats: int = 20) -> float:
+    """Operations per second of a large bfloat16 matrix product on this device."""
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    for timed in (False, True):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(repeats if timed else 3):
+            a @ b
+        torch.cuda.synchronize()
+    return float(repeats * 2 * size**3 / (time.perf_counter() - begin))
+
+
+def _packed(subject: Subject, steps: int) -> dict[int, float]:
+    """Milliseconds per step and run of several captured learners that take turns, each on a CUDA stream of its own."""
     figures = {}
-    for count in (1, 2, 4, 8):
+    for count in PACKED:
         learners = [subject.learner() for _ in range(count)]
-        streams = [torch.cuda.Stream(learner.engine.device) for learner in learners]
-        seconds = 0.0
-        for timed in (False, True):
-            batches = _batches(steps if timed else WARM_UP)
-            _wait(learners[0])
-            begin = time.perf_counter()
-            for x, y in batches:
-                for learner, stream in zip(learners, streams, strict=True):
-                    with torch.cuda.stream(stream):
-                        learner.learn(x, y)
-            _wait(learners[0])
-            seconds = time.perf_counter() - begin
-        figures[count] = 1000 * seconds / steps / count
+        for learner in learners:
+            _seconds_per_step(learner, WARM_UP)
+        batches = list(_batches(steps))
+        begin = time.perf_counter()
+        for x, y in batches:
+            for learner in learners:
+                learner.learn(x, y)
+        torch.cuda.synchronize()
+        figures[count] = 1000 * (time.perf_counter() - begin) / steps / count
     return figures
 
 
-def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    return [
-        (
-            torch.randint(0, 256, (STREAM_BATCH, 3, 32, 32), generator=generator, dtype=torch.uint8),
-            torch.randint(0, NUM_CLASSES, (STREAM_BATCH,), generator=generator),
-        )
-        for _ in range(count)
-    ]
+def _batches(count: int, task: int = 1, size: int = STREAM_BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+    random = torch.Generator().manual_seed(task)
+    for _ in range(count):
+        images = torch.randint(0, 256, (size, *IMAGE_SHAPE), generator=random, dtype=torch.uint8)
+        yield images, task * TASK_CLASSES + torch.randint(0, TASK_CLASSES, (size,), generator=random)
 
 
 def _seconds_per_step(learner: Learner, steps: int) -> float:
-    batches = _batches(steps)
+    batches = list(_batches(steps))
     _wait(learner)
     begin = time.perf_counter()
     for x, y in batches:
@@ -172,20 +253,19 @@ def _wait(learner: Learner) -> None:
         torch.cuda.synchronize(learner.engine.device)
 
 
-def _peak_bytes(subject: Subject) -> int:
-    """Peak memory of a few steps in a fresh process: of the device on CUDA, of the process on a CPU."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak_in_this_process, (subject,))
-
-
-def _peak_in_this_process(subject: Subject) -> int:
-    learner = subject.learner()
-    _seconds_per_step(learner, WARM_UP)
-    if learner.engine.device.type == "cuda":
-        return torch.cuda.max_memory_allocated(learner.engine.device)
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would answer with the parent's peak if that was higher
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return 1024 * int(lines["VmHWM"].split()[0])
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+def _table(rows: list[Measured], facts: dict[str, object]) -> Table:
+    table = Table(title=f"one step: {STREAM_BATCH} stream images, 32x32, width {facts['width']}, {facts['device']}")
+    for column in ("learner", "steps", "ms/step", "to base", "reference", "images/s", "of peak", "peak memory"):
+        table.add_column(column, justify="left" if column in ("learner", "steps") else "right")
+    for row in rows:
+        table.add_row(
+            row.learner,
+            row.steps,
+            f"{row.ms_per_step:.2f}",
+            f"{row.ratio:.3f}",
+            "-" if row.reference is None else f"{row.reference:.1f} ms",
+            f"{row.images_per_second:.0f}",
+            "-" if row.share_of_peak is None else f"{100 * row.share_of_peak:.1f} %",
+            f"{row.peak_bytes / 2**20:.0f} MiB",
+        )
+    return table

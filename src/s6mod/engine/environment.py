@@ -7,18 +7,21 @@ import platform
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from s6mod._version import __version__
+
+if TYPE_CHECKING:  # whoever only wants the name of the code version need not wait for torch
+    import torch
 
 # Facts that can change the bits of a result; "source" names the package's code.
 BITWISE = ("torch", "threads", "cpu_capability", "device", "source")
 
 
-def describe(device: torch.device) -> dict[str, Any]:
+def describe(device: "torch.device") -> dict[str, Any]:
     """Facts about this process and machine, as plain values."""
+    import torch
+
     facts: dict[str, Any] = {
         "command": shlex.join([Path(sys.argv[0]).stem, *sys.argv[1:]]),
         "s6mod": __version__,

@@ -40,21 +40,33 @@ class StopRequest:
     number: int | None = None
 
 
-def execute(runs: Iterable[Callable[[], Run]], at_once: int | None = None) -> list[dict[str, Any]]:
+def execute(
+    runs: Iterable[Callable[[], Run]],
+    at_once: int | None = None,
+    failed: Callable[[int, Exception], None] | None = None,
+) -> list[dict[str, Any]]:
     """Make each run and take it to its end; results in the order given.
 
     ``at_once``: how many share a GPU; None: as many as its free memory allows, measured on the first run. On a CPU
-    runs follow one another.
+    runs follow one another. ``failed``: told the number of a run that fails, and why, while the others go on; without
+    it, the first failure ends all.
     """
-    with _stopping_politely() as request:
-        return _Shift(list(runs), at_once, request).work()
+    with stopping_politely() as request:
+        return _Shift(list(runs), at_once, request, failed).work()
 
 
 class _Shift:
     """The runs that wait, those under way, and the results of those done; a run that is done is let go."""
 
-    def __init__(self, waiting: list[Callable[[], Run]], at_once: int | None, request: StopRequest) -> None:
+    def __init__(
+        self,
+        waiting: list[Callable[[], Run]],
+        at_once: int | None,
+        request: StopRequest,
+        failed: Callable[[int, Exception], None] | None,
+    ) -> None:
         self.waiting, self.at_once, self.request = list(enumerate(waiting)), at_once, request
+        self.failed = failed
         self.active: list[_Active] = []
         self.results: dict[int, dict[str, Any]] = {}
         self.rounds = 0
@@ -80,12 +92,17 @@ class _Shift:
     def _round(self) -> None:
         stepped = list(self.active)
         begin, evaluated = time.perf_counter(), sum(each.run.cursor.eval_seconds for each in stepped)
-        going = []
+        going, lost = [], []
         for each in stepped:
             self.active.remove(each)  # were it to fail, its state is not one to save
-            if each.advance():
-                going.append(each)
-            self.active.append(each)
+            try:
+                if each.advance():
+                    going.append(each)
+            except Exception as error:
+                self._lose(each.number, error)
+                lost.append(each)
+            else:
+                self.active.append(each)
         # Evaluations have a clock of their own; what is left of the round is shared by those who stepped.
         evaluating = sum(each.run.cursor.eval_seconds for each in stepped) - evaluated
         share = (time.perf_counter() - begin - evaluating) / len(stepped)
@@ -93,7 +110,7 @@ class _Shift:
             each.run.cursor.seconds += share
             each.run.cursor.runs_at_once = max(each.run.cursor.runs_at_once, len(stepped))
         for each in stepped:
-            if each not in going:
+            if each not in going and each not in lost:
                 result = each.run.result
                 assert result is not None
                 self.results[each.number] = result
@@ -103,7 +120,16 @@ class _Shift:
     def _admit(self, most: int) -> None:
         while self.waiting and len(self.active) < most:
             number, make = self.waiting.pop(0)
-            self.active.append(_Active(number, make()))
+            try:
+                self.active.append(_Active(number, make()))
+            except Exception as error:
+                self._lose(number, error)
+
+    def _lose(self, number: int, error: Exception) -> None:
+        """A run has failed: tell whoever wants to know and go on, or let it end all."""
+        if self.failed is None:
+            raise error
+        self.failed(number, error)
 
     def _room(self) -> int:
         """How many runs may be under way."""
@@ -142,7 +168,7 @@ class _Active:
 
 
 @contextmanager
-def _stopping_politely() -> Iterator[StopRequest]:
+def stopping_politely() -> Iterator[StopRequest]:
     """Ctrl-C and SIGTERM ask for a stop at the next step; a second one stops at once."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

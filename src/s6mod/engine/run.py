@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from s6mod.data import Dataset, load
+from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
 from s6mod.engine.checkpoint import read_state, write_aside, write_state
 from s6mod.engine.environment import describe, differences
@@ -31,6 +31,10 @@ from s6mod.learner import Learner
 from s6mod.metrics import AccuracyMatrix, Metrics
 
 RESULT_FORMAT = 1
+
+
+class Held(ConfigError):  # noqa: N818 - nobody's fault
+    """Another process has the run under way."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Run:
         self, config: RunConfig, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None
     ) -> None:
         self.config, self.folder, self.watch = config, folder, watch
-        data = dataset if dataset is not None else load(config.data.name, config.data.root)
+        data = dataset if dataset is not None else config.data.load()
         self.learner = Learner.from_config(config.learner_config(data))
         self.learner.build(data.image_shape)  # what cannot be built is refused before a folder is made
         self.dataset = data.to(self.learner.engine.device)
@@ -98,6 +102,9 @@ class Run:
             )
         run = cls(config, folder, dataset, watch)
         folder.mkdir(parents=True, exist_ok=True)
+        run._lock()
+        if (folder / "config.json").exists():
+            raise Held(f"expected a folder without a run, got {folder}, which has just got one; resume it")
         run.plan.save(folder / "stream.safetensors")
         content = {
             "hash": config.hash,
@@ -106,7 +113,6 @@ class Run:
             "environment": run.environment,
         }
         write_aside(folder / "config.json", json.dumps(content, indent=1).encode())
-        run._lock()
         return run
 
     @classmethod
@@ -143,12 +149,12 @@ class Run:
 
     def _lock(self) -> None:
         """Hold the folder for as long as this object lives: two processes must not write one run."""
-        held = os.open(self.folder / "config.json", os.O_RDONLY)
+        held = os.open(self.folder, os.O_RDONLY)  # the folder itself: its files are replaced, it never is
         weakref.finalize(self, os.close, held)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(
+            raise Held(
                 f"expected {self.folder} to be free, got a run that another process has under way; wait for it"
             ) from None
 
@@ -198,7 +204,8 @@ class Run:
         self.cursor.position += 1
 
     def _end_task(self, task: int) -> None:
-        self.learner.end_task()
+        if self.plan.boundaries:
+            self.learner.end_task()
         row = self._evaluate(task)
         for name, accuracies in row.items():
             self.cursor.rows.setdefault(name, []).append(accuracies)

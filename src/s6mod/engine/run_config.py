@@ -13,6 +13,7 @@ from s6mod.data import DataConfig, Dataset
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import LearnerConfig
+from s6mod.methods import methods
 
 
 class OutputConfig(Config):
@@ -62,6 +63,13 @@ class RunConfig(LearnerConfig):
                 f"got {self.num_classes}; raise it or leave it out"
             )
         values = {name: value for name, value in self.plain().items() if name in LearnerConfig.model_fields}
+        if self.stream.kind == "task-free" and self.boundaries == "given":
+            if methods[self.method.name].needs_boundaries:
+                raise ConfigError(
+                    f"expected a stream that shows boundaries for method {self.method.name!r}, which uses them, "
+                    "got a task-free one; set boundaries=on_new_class or another stream.kind"
+                )
+            values["boundaries"] = "none"
         return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})
 
 

@@ -1,0 +1,113 @@
+"""``s6mod runs``: what is in the store; ``runs export`` and ``runs adopt``: public records out of it and into it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from s6mod.cli.app import app
+
+
+class _ListUnlessTold(TyperGroup):
+    """``s6mod runs DIR`` means ``s6mod runs list DIR``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        told = args and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if told else ["list", *args])
+
+
+runs = typer.Typer(cls=_ListUnlessTold, help="List runs and records; take public records out and in.")
+app.add_typer(runs, name="runs")
+
+Folders = Annotated[
+    list[Path] | None, typer.Argument(help="Folders with runs or records.  [default: runs and results, if there]")
+]
+
+
+@runs.command("list")
+def list_runs(
+    folders: Folders = None,
+    status: Annotated[str | None, typer.Option(help="Only finished, running, stopped or failed ones.")] = None,
+    cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Only float32 or bfloat16.")] = None,
+    sort: Annotated[
+        str, typer.Option(help="cell, seed, status, acc, af, time, ms, bytes, device or code; -acc: the other way.")
+    ] = "cell",
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List runs and records.  [the default]"""
+    from s6mod.experiments.listing import as_rows, lines, summary
+    from s6mod.experiments.store import STATUSES, homes, scan
+
+    if status is not None and status not in STATUSES:
+        raise typer.BadParameter(f"expected one of {', '.join(STATUSES)}, got {status!r}")
+    found = scan(folders or homes())
+    chosen = [
+        run
+        for run in found.runs
+        if status in (None, run.status)
+        and (cell is None or cell in run.cell)
+        and seed in (None, run.seed)
+        and precision in (None, run.precision)
+    ]
+    rows = as_rows(chosen, sort)
+    if json_output:
+        import json
+
+        typer.echo(json.dumps(rows, indent=1))
+    else:
+        typer.echo("\n".join([*lines(rows), summary(chosen)]))
+    for problem in found.problems:
+        typer.echo(f"warning: {problem}", err=True)
+
+
+@runs.command()
+def export(
+    into: Annotated[Path, typer.Argument(help="Folder for the records, such as results.")],
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Run folders, or folders with runs.  [default: runs]")
+    ] = None,
+) -> None:
+    """Write a small public record, without checkpoints, of every finished run."""
+    from s6mod.experiments.records import export as export_record
+    from s6mod.experiments.store import scan
+
+    found = scan(folders or [Path("runs")])
+    finished = [run for run in found.finished if run.path.is_dir()]
+    written = [export_record(run.path / "result.json", into) for run in finished]
+    _tell(written, found.problems)
+
+
+@runs.command()
+def adopt(
+    sources: Annotated[list[Path], typer.Argument(help="Records made elsewhere, or folders with them.")],
+    into: Annotated[Path | None, typer.Option(help="Folder to take them into.  [default: where they are]")] = None,
+) -> None:
+    """Take in records made elsewhere; what has no checksum gets one and is marked."""
+    from s6mod.errors import CheckpointError
+    from s6mod.experiments.records import adopt as adopt_record
+
+    written, problems = [], []
+    for source in sources:
+        for file in sorted(source.glob("*.json")) if source.is_dir() else [source]:
+            try:
+                written.append(adopt_record(file, into or file.parent))
+            except CheckpointError as error:
+                problems.append(str(error))
+    _tell(written, problems)
+
+
+def _tell(written: list[Path | None], problems: list[str]) -> None:
+    from s6mod.errors import CheckpointError
+
+    for path in written:
+        if path is not None:
+            typer.echo(str(path))
+    there = sum(path is None for path in written)
+    typer.echo(f"{len(written) - there} records written, {there} were there already")
+    for problem in problems[1:]:
+        typer.echo(f"warning: {problem}", err=True)
+    if problems:
+        raise CheckpointError(problems[0])

@@ -1,0 +1,64 @@
+"""What ``s6mod data NAME --stream ... --plot FILE`` shows: a stream plan as a table of tasks and as a picture."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:  # torch is loaded when a command runs, not when it is described
+    from s6mod.data import Dataset, StreamConfig, StreamPlan
+
+
+def stream_config(dataset: str, assignments: list[str]) -> "StreamConfig":
+    """The stream that ``s6mod train --data dataset`` would see, with each ``key=value`` applied."""
+    from s6mod.config import assign
+    from s6mod.data import StreamConfig
+    from s6mod.experiments.presets import preset
+
+    values = preset("er", "none", dataset, None).get("stream", {})
+    for assignment in assignments:
+        values = assign(values, assignment)
+    return StreamConfig.parse(values)
+
+
+def show_stream(
+    dataset: "Dataset", config: "StreamConfig", seed: int, out: Path | None, console: Console
+) -> "StreamPlan":
+    """Print the plan of ``dataset`` under ``config`` and ``seed``; draw it into ``out`` if that is given."""
+    from s6mod.data import make_plan
+    from s6mod.report.stream_picture import plot_plan
+
+    plan = make_plan(dataset.train_labels, dataset.num_classes, config, seed)
+    title = f"{dataset.name}, {config.kind} stream, seed {seed}"
+    lines = [
+        f"{title}: {len(plan.ids)} samples in {len(plan)} batches, plan {plan.hash}",
+        f"the learner is {'' if plan.boundaries else 'not '}told when a task ends",
+    ]
+    if out is not None:
+        plot_plan(plan, dataset.train_labels, dataset.class_names, out, title)
+        lines.append(f"picture: {out}")
+    console.print(_table(plan, dataset))
+    console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
+    return plan
+
+
+def _table(plan: "StreamPlan", dataset: "Dataset") -> Table:
+    """One row for each task."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("task", "batches", "samples", "of its own classes"):
+        table.add_column(column, justify="right")
+    table.add_column("its own classes", overflow="ellipsis", no_wrap=True)
+    offsets = plan.offsets.tolist()
+    begin = 0
+    for task, batches in enumerate(plan.batch_tasks.bincount(minlength=plan.num_tasks).tolist()):
+        arrived = dataset.train_labels[plan.ids[offsets[begin] : offsets[begin + batches]]].tolist()
+        begin += batches
+        own = plan.task_classes[task]
+        at_home = sum(label in own for label in arrived)
+        names = ", ".join(dataset.class_names[label] for label in own)
+        table.add_row(
+            str(task + 1), str(batches), str(len(arrived)), f"{100 * at_home / len(arrived):.0f} %", escape(names)
+        )
+    return table

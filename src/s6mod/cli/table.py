@@ -1,0 +1,73 @@
+"""``s6mod table``: our results beside the paper's."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from s6mod.cli.app import app
+
+
+@app.command()
+def table(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="1, 2, ablation, ncm, sensitivity or patterns as in the paper; all: every cell in the store.  "
+            "[default: 1 and 2]"
+        ),
+    ] = None,
+    store: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder with runs or records; repeatable.  [default: runs and results, if there]"),
+    ] = None,
+    precision: Annotated[str | None, typer.Option(help="Only results computed in float32 or bfloat16.")] = None,
+    only_run: Annotated[bool, typer.Option("--only-run", help="Leave out cells that have not been run.")] = False,
+    form: Annotated[
+        Literal["terminal", "markdown", "latex", "csv", "json"], typer.Option("--format", help="How to print it.")
+    ] = "terminal",
+    write: Annotated[
+        Path | None, typer.Option(help="Write the page with all of the paper's tables, from results alone.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="With --write: only say whether the page is stale.")] = False,
+) -> None:
+    """The paper's tables with our results beside them, and a verdict for each cell."""
+    if check and write is None:
+        raise typer.BadParameter("--check needs --write with the page to check")
+    if write is not None and names:
+        raise typer.BadParameter(f"--write takes all tables; leave out {', '.join(names)}")
+
+    from s6mod.errors import CheckpointError
+    from s6mod.experiments.paper import TABLES
+    from s6mod.experiments.render import TEXTS, show
+    from s6mod.experiments.report_page import page
+    from s6mod.experiments.store import homes, scan
+    from s6mod.experiments.tables import Results, filled
+
+    found = scan(store if store is not None else [Path("results")] if write is not None else homes())
+    if found.problems:
+        raise CheckpointError(found.problems[0])
+    runs = [run for run in found.finished if precision in (None, run.precision)]
+    results = Results(runs)
+    tables = [filled(name, results, only_run) for name in (names or (TABLES if write is not None else ("1", "2")))]
+    if write is not None:
+        _page(write, page(tables), check)
+    elif form != "terminal":
+        typer.echo(TEXTS[form](tables))
+    else:
+        for each in tables:
+            show(each, Console())
+    if found.repeated:
+        typer.echo(f"{found.repeated} results were left out: an earlier one of the same run was found first", err=True)
+
+
+def _page(file: Path, text: str, check: bool) -> None:
+    from s6mod.errors import ConfigError
+    from s6mod.experiments.files import write_whole
+
+    if not check:
+        write_whole(file, text)
+        typer.echo(str(file))
+    elif not file.exists() or file.read_text() != text:
+        raise ConfigError(f"expected {file} as the records say, got a stale page; run s6mod table --write {file}")

@@ -1,0 +1,178 @@
+"""Arrays in a NumPy ``.npz`` file, read row by row: neither a pickled object nor more memory than a block."""
+
+import zipfile
+from collections.abc import Callable, Iterator
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from s6mod.data.archives import refuse_bomb
+from s6mod.data.arrays import CHANNELS, as_labels, as_uint8_images
+from s6mod.data.source import Block, Source, Split, rows_of_block
+from s6mod.data.split import Reading, held_out
+from s6mod.errors import DataError, InputError
+
+Blocks = Callable[[], Iterator[Block]]
+WHOLE = ("images", "labels")
+PARTS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+def npz_source(path: Path, name: str, reading: Reading) -> Source:
+    """A source of ``train_images``, ``train_labels``, ``test_images``, ``test_labels``, or of ``images``, ``labels``.
+
+    Images are (N, C, H, W), (N, H, W, C) or (N, H, W), uint8 or floats in [0, 1]; ``class_names`` may be added.
+    """
+    if reading.size is not None:
+        raise DataError(f"expected no size for {path}, whose images are used as they are, got {reading.size}; drop it")
+    with _Archive(path) as archive:
+        keys = PARTS if set(PARTS) <= archive.keys else WHOLE
+        if missing := [key for key in keys if key not in archive.keys]:
+            raise DataError(
+                f"expected the arrays {', '.join(PARTS)} or {', '.join(WHOLE)} in {path}, "
+                f"got {', '.join(sorted(archive.keys)) or 'none'}; add {', '.join(missing)}"
+            )
+        labels = [archive.labels(key) for key in keys[1::2]]
+        class_names = archive.class_names(max(int(part.max()) for part in labels) + 1, sum(map(len, labels)))
+        shapes = {archive.image_shape(key, len(part)) for key, part in zip(keys[::2], labels, strict=True)}
+        if len(shapes) > 1:
+            raise DataError(f"expected training and test images of one shape in {path}, got {shapes}; resize one")
+    origin, shape = f"arrays {path.name}", shapes.pop()
+    if keys == PARTS:
+        splits = [Split(len(part), _reader(path, key, part, None)) for key, part in zip(keys[::2], labels, strict=True)]
+    else:
+        test = held_out(labels[0], class_names, reading)
+        splits = [Split(int(m.sum()), _reader(path, "images", labels[0], m)) for m in (~test, test)]
+    return Source(name, class_names, shape, splits[0], splits[1], origin)
+
+
+def _reader(path: Path, key: str, labels: NDArray[np.int64], mask: NDArray[np.bool_] | None) -> Blocks:
+    """What yields the blocks of one array, or those of its rows that a mask (N,) names."""
+
+    def blocks() -> Iterator[Block]:
+        with _Archive(path) as archive:
+            done = 0
+            for block in archive.image_blocks(key):
+                rows = slice(done, done + len(block))
+                done += len(block)
+                chosen = np.ones(len(block), np.bool_) if mask is None else mask[rows]
+                yield block[chosen], labels[rows][chosen]
+
+    return blocks
+
+
+class _Archive:
+    """An ``.npz`` file; every shape is checked against the bytes that are there before anything is allocated."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.zip = zipfile.ZipFile(path)
+        except OSError as error:
+            raise DataError(f"expected a readable file {path}, got: {error.strerror}; check the path") from None
+        except zipfile.BadZipFile:
+            raise DataError(f"expected arrays saved by numpy.savez in {path}, got another file; save them so") from None
+        refuse_bomb(path, sum(member.file_size for member in self.zip.infolist()))
+        self.keys = {member.removesuffix(".npy") for member in self.zip.namelist()}
+
+    def __enter__(self) -> "_Archive":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.zip.close()
+
+    def labels(self, key: str) -> NDArray[np.int64]:
+        try:
+            return as_labels(self._whole(key)).numpy()
+        except InputError as error:
+            raise DataError(f"{key} in {self.path}: {error}") from None
+
+    def class_names(self, count: int, samples: int) -> tuple[str, ...]:
+        if "class_names" in self.keys:
+            return tuple(map(str, self._whole("class_names").tolist()))
+        if count > samples:
+            raise DataError(
+                f"expected labels 0..C-1 without gaps in {self.path}, got label {count - 1} among {samples} images; "
+                "renumber the classes"
+            )
+        return tuple(map(str, range(count)))
+
+    def image_shape(self, key: str, count: int) -> tuple[int, int, int]:
+        """(3, H, W) of the images as they will be, of which there must be ``count``."""
+        with self._stream(key) as stream:
+            shape, dtype = self._header(stream, key)
+        if shape[:1] != (count,):
+            raise DataError(
+                f"expected {count} images in {key} of {self.path}, one for each label, got {shape[0] if shape else 0}; "
+                "match them"
+            )
+        try:
+            _, channels, height, width = as_uint8_images(_channels_first(np.zeros((1, *shape[1:]), dtype))).shape
+        except InputError as error:
+            raise DataError(f"{key} in {self.path}: {error}") from None
+        return channels, height, width
+
+    def image_blocks(self, key: str) -> Iterator[NDArray[np.uint8]]:
+        """The rows of an array of images, as uint8 (n, 3, H, W)."""
+        with self._stream(key) as stream:
+            shape, dtype = self._header(stream, key)
+            row_bytes = prod(shape[1:]) * dtype.itemsize
+            rows = rows_of_block(row_bytes)
+            for start in range(0, shape[0], rows):
+                number = min(rows, shape[0] - start)
+                content = self._read(stream, number * row_bytes)
+                block = np.frombuffer(content, dtype).reshape(number, *shape[1:])
+                try:
+                    yield as_uint8_images(_channels_first(block)).numpy()
+                except InputError as error:
+                    raise DataError(f"{key} in {self.path}: {error}") from None
+
+    def _whole(self, key: str) -> NDArray[Any]:
+        with self._stream(key) as stream:
+            shape, dtype = self._header(stream, key)
+            return np.frombuffer(self._read(stream, prod(shape) * dtype.itemsize), dtype).reshape(shape)
+
+    def _stream(self, key: str) -> IO[bytes]:
+        try:
+            return self.zip.open(f"{key}.npy")
+        except (RuntimeError, zipfile.BadZipFile):  # a password, an unknown compression, a damaged entry
+            raise self._damaged() from None
+
+    def _header(self, stream: IO[bytes], key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of the array that a stream begins with."""
+        try:
+            reader = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+            shape, fortran, dtype = reader(stream)
+            whole = self.zip.getinfo(f"{key}.npy").file_size == stream.tell() + prod(shape) * dtype.itemsize
+        except (KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            raise self._damaged() from None
+        if dtype.hasobject or fortran:
+            kind = "Python objects" if dtype.hasobject else "columns first"
+            raise DataError(f"expected plain numbers, row after row, in {key} of {self.path}, got {kind}; save it anew")
+        if not whole:
+            raise self._damaged()
+        return shape, dtype
+
+    def _read(self, stream: IO[bytes], count: int) -> bytes:
+        try:
+            content = stream.read(count)
+        except (OSError, EOFError, zipfile.BadZipFile, ValueError):
+            raise self._damaged() from None
+        if len(content) != count:
+            raise self._damaged()
+        return content
+
+    def _damaged(self) -> DataError:
+        return DataError(f"expected whole arrays in {self.path}, got a truncated or damaged file; save it anew")
+
+
+def _channels_first(images: NDArray[Any]) -> NDArray[Any]:
+    """(N, H, W) and (N, H, W, C) as (N, C, H, W)."""
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim == 4 and images.shape[1] not in CHANNELS and images.shape[3] in CHANNELS:
+        return images.transpose(0, 3, 1, 2)
+    return images

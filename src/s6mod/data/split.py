@@ -1,0 +1,36 @@
+"""How own data is read, and how it is split where it comes in one piece."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from s6mod.engine.random import generator
+from s6mod.errors import DataError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How own data is read."""
+
+    size: int | None = None  # side of the square that images are resized to; None: see the reader
+    test_fraction: float = 0.2  # share of each class held out, where there is no test split
+    split_seed: int = 0  # names that split
+    skip_bad: bool = False  # pass over unreadable images instead of refusing them
+
+
+def held_out(labels: NDArray[np.int64], class_names: tuple[str, ...], reading: Reading) -> NDArray[np.bool_]:
+    """Which samples (N,) are test samples: of each class the same share, at least one, never all."""
+    draws = generator(reading.split_seed, "test split")
+    test = np.zeros(len(labels), np.bool_)
+    for label, name in enumerate(class_names):
+        own = np.flatnonzero(labels == label)
+        if len(own) < 2:
+            raise DataError(
+                f"expected at least two images of class {name!r}, to train and to test on, got {len(own)}; "
+                "add some, or drop the class"
+            )
+        count = min(max(round(reading.test_fraction * len(own)), 1), len(own) - 1)
+        test[own[torch.randperm(len(own), generator=draws)[:count].numpy()]] = True
+    return test
