@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-all lint tables clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, this is " + sys.version'
@@ -17,10 +17,22 @@ demo: $(VENV)/.installed  ## ER, ER + S6MOD and ER + confidence penalty on digit
 test: $(VENV)/.installed  ## the test suite
 	$(BIN)/python -m pytest
 
+$(VENV)/.extras: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,all]'
+	touch $@
+
+test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and Chromium, if it is installed)
+	$(BIN)/python -m pytest -n 0 -m extras
+
 lint: $(VENV)/.installed  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+tables: $(VENV)/.installed  ## what is written from the records in results/
+	$(BIN)/s6mod runs adopt results
+	$(BIN)/s6mod table --write docs/reproduction.md
+	$(BIN)/python benchmarks/readme.py
 
 clean:
 	rm -rf $(VENV) demo runs

@@ -23,7 +23,12 @@ def sweep(
         str | None, typer.Option(help="Tables of the paper, e.g. 1,2 or ablation.", rich_help_panel=WHAT)
     ] = None,
     controls: Annotated[
-        bool, typer.Option("--controls", help="With --tables: both controls of every cell.", rich_help_panel=WHAT)
+        bool,
+        typer.Option(
+            "--controls",
+            help="With --tables: both controls of every cell, and the paper's weights.",
+            rich_help_panel=WHAT,
+        ),
     ] = False,
     data: Annotated[
         str | None, typer.Option(help="Data set of cells that name none.  [default: digits]", rich_help_panel=WHAT)

@@ -1,11 +1,25 @@
-"""Presets: readable YAML, one file for the data sets and one for each method or branch that differs by data set."""
+"""Presets: readable YAML, one file for the data sets, one for each method that differs by data set, one for the branch.
 
+A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. Nothing here
+imports torch: what the values mean is known to the configuration classes alone.
+"""
+
+import functools
 from importlib import resources
 from typing import Any
 
 import yaml
 
 from s6mod.config import merge
+
+METHODS = ("er", "ocm", "onpro", "er-ccldc", "ocm-ccldc", "onpro-ccldc", "mose")
+BRANCHES = ("none", "s6mod", "confidence", "smoothing")
+CONTROLS = ("confidence", "smoothing")
+
+
+def datasets() -> tuple[str, ...]:
+    """Names of the data sets that have a preset."""
+    return tuple(_read("datasets"))
 
 
 def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict[str, Any]:
@@ -16,15 +30,26 @@ def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict
     values = merge({"method": {"name": method}, "data": {"name": data}}, _read("datasets").get(data, {}))
     if memory_size is not None:
         values["memory_size"] = memory_size
-    parts = {"method": method} | ({"branch": branch} if branch != "none" else {})
-    for part, name in parts.items():
-        values = merge(values, {part: {"name": name}})
-        by_setting = _read(name)
-        for setting in (data, f"{data}/{values.get('memory_size')}"):
-            values = merge(values, {part: by_setting.get(setting, {})})
+    settings = ("all", data, f"{data}/{values.get('memory_size')}")
+    for file in _lineage(method):
+        for setting in settings:
+            values = merge(values, _read(file).get(setting, {}))
+    if branch == "none":
+        return values
+    values = merge(values, {"branch": {"name": branch}})
+    for group in ("all", method):
+        for setting in settings:
+            values = merge(values, {"branch": _read(branch).get(group, {}).get(setting, {})})
     return values
 
 
+def _lineage(method: str) -> list[str]:
+    """The files that a method's options come from: a pair of networks starts from the method that it wraps."""
+    base, dash, pair = method.rpartition("-")
+    return [base, pair, method] if dash and base in METHODS else [method]
+
+
+@functools.cache
 def _read(name: str) -> dict[str, Any]:
     file = resources.files(__name__) / f"{name}.yaml"
     return dict(yaml.safe_load(file.read_text())) if file.is_file() else {}

@@ -1,0 +1,61 @@
+"""What runs will cost: device hours and memory from measured step times, or from the images that a step takes."""
+
+import functools
+import os
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run."""
+
+    steps: int
+    ms: float  # of a step on an H200, alone
+    measured: bool  # else estimated
+    memory_gib: float
+    cpu_seconds: float  # on all cores of this machine together
+    wants_gpu: bool
+
+    @property
+    def hours(self) -> float:
+        """On an H200."""
+        return self.steps * self.ms / 3.6e6
+
+
+def cost(plain: dict[str, Any]) -> Cost | None:
+    """The cost of a run by its complete configuration; None for a method or data set that nothing is known of."""
+    table = _table()
+    name = plain["method"]["name"]
+    method, data = table["methods"].get(name), table["data"].get(plain["data"]["name"])
+    if method is None or data is None:
+        return None
+    unit = table["estimated"]
+    tasks = plain["stream"]["tasks"]
+    tasks = tasks if isinstance(tasks, int) else len(tasks)
+    images = data["size"] * (method["first"] + method["later"] * (tasks - 1)) / tasks  # of a step, as if 32x32
+    branch = plain["branch"]["name"] if plain["branch"] else None
+    ms = unit["pass"] * method["passes"] + unit["image"] * images
+    ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
+    memory = unit["memory_gib"] * data["size"] * method["later"]
+    measured = table["measured"].get(f"{name}+{branch}" if branch else name) if data["size"] == 1 else None
+    if measured is not None:
+        ms, memory = measured["ms"], measured["memory_gib"]
+    width = plain["method"].get("network", {}).get("width", 64)
+    cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / 64) ** 2) / (os.cpu_count() or 1)
+    steps = _steps(plain["stream"], data["images"], tasks)
+    return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
+
+
+def _steps(stream: dict[str, Any], images: int, tasks: int) -> int:
+    per_task = min(images / tasks, stream.get("samples_per_task") or images)
+    samples = min(per_task * tasks, stream.get("limit") or images)
+    return max(1, round(samples / int(stream["batch_size"])))
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return dict(yaml.safe_load((resources.files(__package__) / "costs.yaml").read_text()))

@@ -1,0 +1,196 @@
+"""The paper's tables as lists of cells with the figures it prints; ours are filled in elsewhere.
+
+Its figures are the file ``paper.json``: mean and what stands behind its plus-minus sign. Studies that it shows only as
+curves have no figures.
+"""
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any, Literal
+
+from s6mod.config import nearest
+from s6mod.errors import ConfigError
+from s6mod.experiments.cells import Cell, parse
+from s6mod.experiments.presets import CONTROLS
+from s6mod.experiments.schema import complete, setting
+
+Metric = Literal["accuracy", "forgetting"]
+SEEDS = tuple(range(10))
+FEWER_SEEDS = tuple(range(5))  # of the studies of sensitivity
+STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
+PATTERNS = (1, 2, 4, 8, 16)  # ours: the paper's curves have no readable axis
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: a cell and the paper's mean and plus-minus, if it has them."""
+
+    label: str
+    cell: Cell
+    paper: tuple[float, float] | None = None
+    control: bool = False  # beside what was asked for: shown only once it has been run
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines that are compared with one another, by one metric."""
+
+    title: str
+    metric: Metric
+    lines: tuple[Line, ...]
+    scores: str | None = None  # the score table; None: the one that each cell predicts with
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table or study of the paper."""
+
+    name: str
+    title: str
+    sections: tuple[Section, ...]
+    seeds: tuple[int, ...]
+
+    def cells(self, controls: bool = False) -> Iterator[Cell]:
+        """Its cells, each once."""
+        lines = (line for section in self.sections for line in section.lines if controls or not line.control)
+        yield from dict.fromkeys(line.cell for line in lines)
+
+
+def table(name: str) -> PaperTable:
+    """The table of that name."""
+    if name not in _MAKERS:
+        raise ConfigError(f"expected a table of the paper, got {name!r}; {nearest(name, _MAKERS)}")
+    return _MAKERS[name]()
+
+
+def _main(name: str, title: str, metric: Metric) -> PaperTable:
+    """Tables 1 and 2: a section for each data set and memory size."""
+    figures = _figures()[metric]
+    settings = [(data, int(memory)) for data, memories in figures["er"]["base"].items() for memory in memories]
+    sections = []
+    for data, memory in settings:
+        lines: list[Line] = []
+        for method, kinds in figures.items():
+            for kind, branch in (("base", "none"), ("s6mod", "s6mod")):
+                cell = Cell(method, branch, data, memory)
+                lines.append(Line(cell.learner, cell, _pair(kinds[kind][data][str(memory)])))
+            lines += [*_as_published(lines[-1]), *_controls(lines[-1].cell)]
+        sections.append(Section(f"{data}, M = {memory}", metric, tuple(lines)))
+    return PaperTable(name, title, tuple(sections), SEEDS)
+
+
+def _ncm() -> PaperTable:
+    sections = []
+    for place, rows in _figures()["ncm"].items():
+        if place == "columns":
+            continue
+        data, _, memory = place.rpartition("-")
+        lines: list[Line] = []
+        for learner, (figure, _) in rows.items():
+            cell = parse(learner, data, int(memory))
+            lines.append(Line(learner, cell, _pair(figure)))
+            if cell.branch == "s6mod":
+                lines += [*_as_published(lines[-1]), *_controls(cell)]
+        sections.append(Section(f"{data}, M = {memory}", "accuracy", tuple(lines), scores="ncm"))
+    return PaperTable("ncm", "Nearest class mean: average accuracy (%)", tuple(sections), SEEDS)
+
+
+def _ablation() -> PaperTable:
+    """Parts of the branch on OnPro.
+
+    Our reading of its rows: "branch" is one discretization pattern (plain SS2D) and no L_Cont; "routing" brings the
+    mixture with its class-conditional routing; "L_Cont" brings the loss alone.
+    """
+    whole = parse(STUDY)
+    cells = {
+        "onpro": whole.base,
+        "onpro + branch (with L_Diff)": replace(whole, changes=("num_patterns=1", "beta=0.0")),
+        "onpro + branch + routing": replace(whole, changes=("beta=0.0",)),
+        "onpro + branch + L_Cont": replace(whole, changes=("num_patterns=1",)),
+        "onpro + s6mod": whole,
+    }
+    return _study("ablation", "Ablation on CIFAR-100, M = 2000", cells, _figures()["ablation"], SEEDS)
+
+
+def _sensitivity() -> PaperTable:
+    whole, figures = parse(STUDY), _figures()["sensitivity"]
+    tables = [
+        _study(
+            "sensitivity",
+            "Sensitivity of OnPro + S6MOD to alpha and beta on CIFAR-100, M = 2000",
+            {f"{weight} = {value}": replace(whole, changes=(f"{weight}={float(value)}",)) for value in figures[weight]},
+            {f"{weight} = {value}": pair for value, pair in figures[weight].items()},
+            FEWER_SEEDS,
+            f"{weight}: ",
+        )
+        for weight in ("alpha", "beta")
+    ]
+    return replace(tables[0], sections=tuple(section for each in tables for section in each.sections))
+
+
+def _patterns() -> PaperTable:
+    """Number of patterns with and without routing, and a fixed number of active ones; the paper has curves only."""
+    whole = parse(STUDY)
+    size = whole.values()["branch"]["num_patterns"]
+    cells = {"routing": whole}
+    cells |= {f"N_k = {fixed}": replace(whole, changes=(f"fixed_patterns={fixed}",)) for fixed in (1, size)}
+    for count in PATTERNS:
+        changes = (f"num_patterns={count}",)
+        cells[f"N = {count}, routing"] = replace(whole, changes=changes)
+        cells[f"N = {count}, all active"] = replace(whole, changes=(*changes, f"fixed_patterns={count}"))
+    title = "Number of patterns of OnPro + S6MOD on CIFAR-100, M = 2000"
+    return _study("patterns", title, cells, {}, FEWER_SEEDS)
+
+
+def _study(
+    name: str, title: str, cells: dict[str, Cell], figures: dict[str, Any], seeds: tuple[int, ...], what: str = ""
+) -> PaperTable:
+    """A section for each metric, in the order that the paper has them, with the controls at its end."""
+    metrics: tuple[Metric, Metric] = ("accuracy", "forgetting")
+    sections = []
+    for column, metric in enumerate(metrics):
+        lines = [
+            Line(label, cell, _pair(figures[label][column]) if label in figures else None)
+            for label, cell in cells.items()
+        ]
+        sections.append(Section(f"{what}{metric}", metric, (*lines, *_controls(lines[0].cell))))
+    return PaperTable(name, title, tuple(sections), seeds)
+
+
+def _as_published(line: Line) -> list[Line]:
+    """The same with the weights that the paper prints, where it does and our preset has others: S6MOD on ER."""
+    if line.cell.method != "er":
+        return []
+    alpha, beta = (0.5, 2.5) if (line.cell.data, line.cell.memory) == ("tiny-imagenet", 10000) else (1.0, 5.0)
+    published = replace(line.cell, changes=(f"alpha={alpha}", f"beta={beta}"))
+    if setting(complete(published.values())) == setting(complete(line.cell.values())):
+        return []
+    return [replace(line, label="er+s6mod, paper's weights", cell=published, control=True)]
+
+
+def _controls(cell: Cell) -> list[Line]:
+    cells = [cell.with_branch(branch) for branch in CONTROLS]
+    return [Line(each.learner, each, control=True) for each in cells]
+
+
+def _pair(figures: list[float]) -> tuple[float, float]:
+    return figures[0], figures[1]
+
+
+@functools.cache
+def _figures() -> dict[str, Any]:
+    return dict(json.loads((resources.files(__package__) / "paper.json").read_text()))
+
+
+_MAKERS = {
+    "1": lambda: _main("1", "Table 1: average accuracy (%)", "accuracy"),
+    "2": lambda: _main("2", "Table 2: average forgetting (%), lower is better", "forgetting"),
+    "ablation": _ablation,
+    "ncm": _ncm,
+    "sensitivity": _sensitivity,
+    "patterns": _patterns,
+}
+TABLES = tuple(_MAKERS)

@@ -1,0 +1,119 @@
+"""The defaults of every configuration field without importing torch, so that stored runs are recognised at once.
+
+A record holds the whole configuration of its run as it was then. Fields may have been added since: ``complete`` fills
+them with their defaults, which keep the old behaviour, so that the record is still found by the present hash. A field
+that is no longer known stays if it was set: such a record is of another setting. The defaults come from the
+configuration classes; as those need torch, they are kept in a file named after the source they were read from.
+"""
+
+import functools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from s6mod.config import digest
+from s6mod.engine.environment import source_digest
+from s6mod.experiments.files import write_whole
+
+Plain = dict[str, Any]
+KEEP_SECONDS = 30 * 86400  # files of other versions of the source, which other checkouts may still use
+
+
+def complete(values: Plain) -> Plain:
+    """A run's configuration with every field of today: what ``RunConfig.parse(values).plain()`` gives."""
+    known = defaults()
+    plain: Plain = _lay(known["run"], {key: value for key, value in values.items() if key not in ("method", "branch")})
+    for part in ("method", "branch"):
+        own = values.get(part)
+        plain[part] = _lay(known[part].get(str(own.get("name")), {}), own) if isinstance(own, dict) else None
+    return plain
+
+
+def run_hash(plain: Plain) -> str:
+    """``RunConfig.hash`` of a complete configuration."""
+    engine = {key: plain["engine"][key] for key in plain["engine"] if key not in ("device", "capture", "eval_batch")}
+    return digest(_without_places(plain) | {"engine": engine})
+
+
+def setting(plain: Plain) -> str:
+    """Names what was run, whatever the seed and however it was computed."""
+    return digest({key: value for key, value in _without_places(plain).items() if key not in ("engine", "seed")})
+
+
+def base_setting(plain: Plain) -> str:
+    """The setting of the same run without its branch."""
+    return setting(plain | {"branch": None})
+
+
+def departures(plain: Plain, usual: Plain) -> list[str]:
+    """How one complete configuration departs from another, as ``key=value``; seed and engine do not count."""
+    mine, theirs = (
+        dict(_leaves({key: part for key, part in _without_places(each).items() if key not in ("engine", "seed")}))
+        for each in (plain, usual)
+    )
+    return [f"{key}={json.dumps(value)}" for key, value in mine.items() if theirs.get(key, ...) != value]
+
+
+@functools.cache
+def defaults() -> dict[str, Plain]:
+    """``run``: fields of a run but method and branch; ``method`` and ``branch``: by name, all fields of each."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "s6mod"
+    file = folder / f"defaults-{source_digest()}.json"
+    try:
+        return dict(json.loads(file.read_text()))
+    except (OSError, ValueError):
+        found = _read_classes()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("defaults-*.json"):
+            if time.time() - old.stat().st_mtime > KEEP_SECONDS:
+                old.unlink(missing_ok=True)
+        write_whole(file, json.dumps(found))
+    except OSError:
+        pass  # a folder that cannot be written only costs time
+    return found
+
+
+def _read_classes() -> dict[str, Plain]:
+    from s6mod.branch import branches
+    from s6mod.engine.run_config import RunConfig
+    from s6mod.methods import methods
+
+    run = RunConfig.parse({"method": {"name": "er"}}).plain()
+    return {
+        "run": {key: value for key, value in run.items() if key not in ("method", "branch")},
+        "method": {name: methods[name].config_class(name=name).plain() for name in methods},
+        "branch": {name: branches[name].config_class(name=name).plain() for name in branches},
+    }
+
+
+def _lay(default: Any, value: Any) -> Any:
+    """``value`` with what it lacks from ``default``, whole numbers as floats where the field is one."""
+    if isinstance(default, dict) and isinstance(value, dict):
+        if value.get("kind", default.get("kind")) != default.get("kind"):
+            return value  # another kind has other fields
+        merged = dict(default)
+        for key, part in value.items():
+            if part is not None or key in default or not default:  # else: no longer known, and was not used
+                merged[key] = _lay(default.get(key), part) if isinstance(part, dict | list | int) else part
+        return merged
+    if isinstance(default, list) and default and isinstance(value, list):
+        return [_lay(default[0], part) for part in value]
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def _without_places(plain: Plain) -> Plain:
+    """What can change a result: not what is written, and not where the data lies."""
+    data = {key: value for key, value in plain["data"].items() if key != "root"}
+    return {key: value for key, value in plain.items() if key != "output"} | {"data": data}
+
+
+def _leaves(tree: Plain, prefix: str = "") -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        leaves += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+    return leaves

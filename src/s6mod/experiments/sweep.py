@@ -1,0 +1,127 @@
+"""A sweep: which trainings give the results that are wanted, which of them are done, and what the others will cost."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from s6mod.config import Config, assign, merge, read_yaml
+from s6mod.engine.run_config import RunConfig
+from s6mod.errors import ConfigError
+from s6mod.experiments.cells import Cell, parse_all
+from s6mod.experiments.costs import Cost, cost
+from s6mod.experiments.paper import table
+from s6mod.experiments.store import Store
+
+
+class SweepConfig(Config):
+    """What a sweep's YAML file may hold; the options of the command line lie over it."""
+
+    cells: list[str] = Field([], description="names of cells; data set and memory may be left to the fields below")
+    tables: list[str] = Field([], description="tables of the paper, all cells of which are wanted")
+    controls: bool = Field(
+        False, description="add both controls to every cell of the tables, and S6MOD on ER with the paper's weights"
+    )
+    data: str | None = Field(None, description="data set of cells that name none")
+    memory: int | None = Field(None, ge=1, description="memory size of cells that name none")
+    seeds: str | list[int] | None = Field(
+        None, description="0-4 or [0, 2, 5]; none: as many as the paper has, or 0-2 for single cells"
+    )
+    set: dict[str, Any] = Field({}, description="fields of the configuration, laid over every cell")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training, in one folder."""
+
+    name: str  # for a person; no two of a sweep share it
+    config: RunConfig
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The results wanted, and the trainings that give them."""
+
+    results: int
+    done_results: int
+    jobs: list[Job]  # trainings that remain
+    done: list[Path]  # folders or records of those that are there
+    costs: list[Cost | None]  # of each job
+
+    @property
+    def trainings(self) -> int:
+        """All of them, done or not."""
+        return len(self.jobs) + len(self.done)
+
+
+def read_sweep(file: Path) -> SweepConfig:
+    """The sweep that a YAML file describes."""
+    return SweepConfig.parse(read_yaml(file))
+
+
+def wanted(config: SweepConfig) -> list[tuple[Cell, int]]:
+    """Every result wanted, each once: cells with their seeds."""
+    results: dict[tuple[Cell, int], None] = {}
+    for name in config.tables:
+        chosen = table(name)
+        for cell in chosen.cells(config.controls):
+            results |= dict.fromkeys((cell, seed) for seed in _seeds(config, chosen.seeds))
+    for cell in parse_all(config.cells, config.data, config.memory):
+        results |= dict.fromkeys((cell, seed) for seed in _seeds(config, (0, 1, 2)))
+    if not results:
+        raise ConfigError("expected cells or tables to run, got none; try s6mod sweep er,er+s6mod --data digits")
+    return list(results)
+
+
+def make_sweep(
+    config: SweepConfig, assignments: Sequence[str], elsewhere: dict[str, Any], out: Path, store: Store
+) -> Sweep:
+    """Work out the trainings of a sweep; ``elsewhere``: device and data folder, which do not name a run.
+
+    A training that is in the store under its present hash is done.
+    """
+    over = config.set
+    for assignment in assignments:
+        over = assign(over, assignment)
+    finished = {run.hash: run.path for run in store.finished}
+    parsed: dict[Cell, RunConfig] = {}
+    jobs: dict[str, Job] = {}
+    done: dict[str, Path] = {}
+    done_results = 0
+    results = wanted(config)
+    for cell, seed in results:
+        if cell.training not in parsed:
+            parsed[cell.training] = RunConfig.parse(merge(merge(cell.values(), over), elsewhere))
+        run = parsed[cell.training].model_copy(update={"seed": seed})
+        name = run.hash
+        if name in finished:
+            done[name] = finished[name]
+            done_results += 1
+        else:
+            jobs[name] = Job(f"{cell.training.name} seed {seed}", run, out / run.folder_name)
+    remaining = list(jobs.values())
+    return Sweep(
+        len(results), done_results, remaining, list(done.values()), [cost(job.config.plain()) for job in remaining]
+    )
+
+
+def numbers(text: str) -> list[int]:
+    """``0-3,7`` -> 0, 1, 2, 3, 7."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ConfigError(f"expected seeds such as 0-4 or 0,2,5, got {text!r}; change them")
+        if int(last or first) < int(first):
+            raise ConfigError(f"expected seeds from low to high, got {part.strip()!r}; swap them")
+        found += range(int(first), int(last or first) + 1)
+    return list(dict.fromkeys(found))
+
+
+def _seeds(config: SweepConfig, usual: Iterable[int]) -> Iterable[int]:
+    if config.seeds is None:
+        return usual
+    return numbers(config.seeds) if isinstance(config.seeds, str) else config.seeds

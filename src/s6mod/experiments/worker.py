@@ -1,0 +1,119 @@
+"""A worker process of a sweep: takes batches of jobs from a connection and says how they go on.
+
+A batch is one run on a CPU, or all runs that share a GPU. A run that fails leaves its traceback in its folder and does
+not stop the others. The worker stops politely, with checkpoints, when it is told to or when whoever started it is
+gone.
+"""
+
+import contextlib
+import signal
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from s6mod.data import DataConfig, Dataset
+from s6mod.engine.allocator import keep_freed_memory
+from s6mod.engine.execute import Interrupted, execute
+from s6mod.engine.run import Held, Progress, Run
+from s6mod.engine.run_config import RunConfig, read_run_config
+from s6mod.engine.settings import Engine
+from s6mod.errors import S6modError
+from s6mod.experiments.store import FAILURE
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a job of the batch, by its number there; a warning may be about any."""
+
+    kind: Literal["progress", "failed", "held", "warning"]
+    job: int = -1
+    step: int = 0
+    steps: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class BatchEnd:
+    """The batch has ended; ``stopped``: by request, with what was under way saved."""
+
+    stopped: bool
+
+
+Batch = list[tuple[RunConfig, Path]]
+
+
+def work(connection: Connection, threads: int, at_once: int | None) -> None:
+    """Take batches until there are none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells the whole group; ours is told by its parent
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    warnings.showwarning = lambda message, *_, **__: _tell(connection, Event("warning", reason=str(message)))
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while (batch := connection.recv()) is not None:
+            stopped = run_batch(batch, at_once, partial(_tell, connection))
+            connection.send(BatchEnd(stopped))
+            if stopped:
+                return
+
+
+def run_batch(batch: Batch, at_once: int | None, tell: Callable[[Event], None]) -> bool:
+    """Take a batch to its end, or to a request to stop (True)."""
+
+    def failed(number: int, error: Exception) -> None:
+        if isinstance(error, Held):
+            tell(Event("held", number, reason=str(error)))
+        else:
+            tell(Event("failed", number, reason=_reason(error, batch[number][1])))
+
+    def make(number: int, config: RunConfig, folder: Path) -> Run:
+        def watch(progress: Progress) -> None:
+            tell(Event("progress", number, progress.step, progress.steps))
+
+        data = _dataset(config.data, str(Engine.resolve(config.engine).device))
+        (folder / FAILURE).unlink(missing_ok=True)
+        if (folder / "config.json").exists():
+            read_run_config(folder)  # refuses what is damaged in a sentence
+            return Run.resume(folder, data, watch, config)
+        return Run.begin(config, folder, data, watch)
+
+    try:
+        execute((partial(make, number, *job) for number, job in enumerate(batch)), at_once, failed)
+    except Interrupted:
+        return True
+    return False
+
+
+def _tell(connection: Connection, event: Event) -> None:
+    try:
+        connection.send(event)
+    except (BrokenPipeError, ConnectionResetError):  # nobody is there any more
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """One sentence; the traceback goes to the run's folder, if the disk takes it."""
+    if isinstance(error, S6modError):
+        sentence = str(error)
+    elif isinstance(error, OSError) and error.strerror:
+        where = error.filename or folder
+        sentence = f"expected to read and write {where}, got: {error.strerror}; mend that and sweep again"
+    else:
+        sentence = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FAILURE).write_text("".join(traceback.format_exception(error)))
+    except OSError:
+        return sentence
+    return f"{sentence} (traceback: {folder / FAILURE})"
+
+
+@cache
+def _dataset(config: DataConfig, device: str) -> Dataset:
+    return config.load().to(torch.device(device))

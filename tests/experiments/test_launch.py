@@ -1,0 +1,198 @@
+"""Sweeps that fail, are stopped, killed, or meet another sweep."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from s6mod.config import merge
+from s6mod.engine.execute import StopRequest
+from s6mod.engine.run import Run
+from s6mod.experiments import launch
+from s6mod.experiments.launch import LocalLauncher
+from s6mod.experiments.store import FAILURE, held, scan
+from s6mod.experiments.sweep import SweepConfig, make_sweep
+from s6mod.experiments.tables import Results, filled
+from s6mod.experiments.worker import run_batch
+
+QUICK = {
+    "method": {"network": {"width": 2}, "memory_batch": 4},
+    "stream": {"tasks": 2, "samples_per_task": 20},
+    "output": {"checkpoint_every": 1, "log_every": 1, "keep_checkpoint": False},
+    "engine": {"device": "cpu"},
+}
+CELLS = ["er", "er+confidence", "er+smoothing"]
+
+
+def jobs(out, cells, seeds, over=None):
+    config = SweepConfig(cells=cells, memory=20, seeds=seeds, set=merge(QUICK, over or {}))
+    return make_sweep(config, [], {}, out, scan([out] if out.exists() else [])).jobs
+
+
+def batch(found):
+    return [(job.config, job.folder) for job in found]
+
+
+def table(out):
+    """All that a table says, but for times and versions."""
+    rows = filled("all", Results(scan([out]).finished)).rows
+    return [(row.section, row.learner, row.seeds, row.ours, row.gain, row.held) for row in rows]
+
+
+class Log:
+    """What a launcher told."""
+
+    def __init__(self):
+        self.ended, self.failures, self.said = [], [], []
+
+    def progress(self, job, step, steps):
+        pass
+
+    def done(self, job):
+        self.ended.append(job.name)
+
+    def failed(self, job, reason, again):
+        self.failures.append((job.name, again))
+
+    def say(self, text):
+        self.said.append(text)
+
+
+# --- a batch, in this process -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_fails_leaves_its_traceback_and_does_not_stop_the_others(tmp_path, monkeypatch):
+    todo = jobs(tmp_path, ["er"], "0-2")
+    learn = Run._learn
+
+    def fail(run, ids):
+        if run.config.seed == 1 and run.cursor.position == 2:
+            raise RuntimeError("a bug of somebody's")
+        learn(run, ids)
+
+    monkeypatch.setattr(Run, "_learn", fail)
+    events = []
+    assert run_batch(batch(todo), None, events.append) is False
+    [event] = [event for event in events if event.kind == "failed"]
+    assert (event.job, "a bug of somebody's" in event.reason) == (1, True)
+    assert "Traceback" in (todo[1].folder / FAILURE).read_text()
+    assert [(todo[k].folder / "result.json").exists() for k in range(3)] == [True, False, True]
+    monkeypatch.undo()
+    run_batch(batch(todo[1:2]), None, events.append)  # goes on from its checkpoint, and the mark is gone
+    assert {run.status for run in scan([tmp_path]).runs} == {"finished"}
+    assert not (todo[1].folder / FAILURE).exists()
+
+
+def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("s6mod.engine.run.write_aside", full)
+    monkeypatch.setattr("pathlib.Path.write_text", full)  # so that not even the traceback finds room
+    events = []
+    run_batch(batch(jobs(tmp_path, ["er"], "0")), None, events.append)
+    [event] = [event for event in events if event.kind == "failed"]
+    assert "No space left on device; mend that and sweep again" in event.reason
+    assert "\n" not in event.reason
+
+
+def test_a_run_that_somebody_has_under_way_is_left_alone(tmp_path):
+    [job] = jobs(tmp_path, ["er"], "0")
+    other = Run.begin(job.config, job.folder)
+    events = []
+    run_batch(batch([job]), None, events.append)
+    assert [event.kind for event in events] == ["held"]
+    assert other.cursor.position == 0
+
+
+def test_a_gpu_gets_its_share_of_the_runs_on_one_data_set_as_one_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_Worker", lambda device, plan: SimpleNamespace(device=device, batch=[]))
+    todo = jobs(tmp_path, ["er/digits,er/cifar10"], "0-4")
+    gpus = LocalLauncher(("cuda:0", "cuda:1"))
+    sweep = launch._LocalSweep(gpus, todo, Log(), StopRequest())
+    batches = [sweep._next_batch("cuda:0") for _ in range(6)]
+    assert [len(batch) for batch in batches] == [3, 1, 1, 3, 1, 1]
+    assert [len({job.config.data.name for job in batch}) for batch in batches] == [1] * 6
+    assert [job for batch in batches for job in batch] == todo
+
+
+# --- processes --------------------------------------------------------------------------------------------------
+
+
+def test_two_sweeps_over_the_same_runs_share_them_and_failures_are_tried_again(tmp_path):
+    """This process has one run under way; another run is damaged; a launcher is to do both and a third."""
+    todo = jobs(tmp_path, ["er"], "0-2")
+    mine = Run.begin(todo[0].config, todo[0].folder)
+    todo[1].folder.mkdir()
+    (todo[1].folder / "config.json").write_text("{")
+
+    class Generous(Log):
+        def done(self, job):
+            super().done(job)
+            nonlocal mine
+            mine = None  # lets the run go, unfinished: the launcher, which waits for it, may have it now
+
+    log = Generous()
+    outcome = LocalLauncher(("cpu", "cpu"), retries=1).launch(todo, log)
+    assert sorted(log.ended) == [todo[0].name, todo[2].name]
+    assert log.failures == [(todo[1].name, True), (todo[1].name, False)]
+    assert list(outcome.failures) == [todo[1].name]
+    assert "damaged" in outcome.failures[todo[1].name]
+    assert any("another process" in text for text in log.said)
+
+
+def start(grid, out):
+    program = "import torch; torch.set_num_threads(1); from s6mod.cli import main; main()"
+    command = [sys.executable, "-c", program, "sweep", grid, "--out", out, "--workers", "2", "--device", "cpu"]
+    return subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for(condition, process=None):
+    deadline = time.monotonic() + 300
+    while not condition() and (process is None or process.poll() is None) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals and locks as on Linux")
+def test_a_grid_of_24_runs_stopped_twice_and_killed_once_ends_as_if_nothing_had_happened(tmp_path):
+    grid, out = tmp_path / "grid.json.yaml", tmp_path / "runs"
+    grid.write_text(json.dumps({"cells": CELLS, "memory": 20, "seeds": "0-7", "set": QUICK}))
+
+    def results():
+        return {file.parent.name: file.read_bytes() for file in out.glob("*/result.json")}
+
+    seen: dict[str, bytes] = {}
+    for number, enough in ((signal.SIGINT, 4), (signal.SIGKILL, 10), (signal.SIGINT, 16)):
+        process = start(grid, out)
+        wait_for(lambda enough=enough: len(results()) >= enough, process)
+        os.kill(process.pid, number)
+        told, _ = process.communicate(timeout=120)
+        assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), told
+        # Workers that nobody waits for any more save their state and go.
+        wait_for(lambda: not any(held(folder) for folder in out.iterdir()))
+        now = results()
+        assert len(now) < 24
+        assert all(now[name] == content for name, content in seen.items())
+        seen = now
+    process = start(grid, out)
+    told, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    ended = results()
+    assert len(ended) == 24
+    assert all(ended[name] == content for name, content in seen.items())  # no run came to its end twice
+    assert {run.status for run in scan([out]).runs} == {"finished"}
+
+    straight = tmp_path / "straight"
+    assert torch.get_num_threads() == 1
+    run_batch(batch(jobs(straight, CELLS, "0-7")), None, lambda event: None)
+    assert table(out) == table(straight)
+    for folder in straight.iterdir():
+        assert (out / folder.name / "records.jsonl").read_text() == (folder / "records.jsonl").read_text()

@@ -1,0 +1,148 @@
+"""Every published cell has a preset that the present classes accept, and torch-free values agree with them."""
+
+import pytest
+
+from s6mod.engine.run_config import RunConfig
+from s6mod.errors import ConfigError
+from s6mod.experiments.cells import parse, parse_all
+from s6mod.experiments.paper import TABLES, table
+from s6mod.experiments.presets import METHODS
+from s6mod.experiments.schema import complete, departures, run_hash, setting
+
+CELLS = sorted({cell.training for name in TABLES for cell in table(name).cells(controls=True)}, key=lambda c: c.name)
+
+
+def test_every_cell_of_the_paper_and_its_controls_is_a_whole_configuration_known_without_torch():
+    for cell in CELLS:
+        config = RunConfig.parse(cell.values())
+        assert complete(cell.values()) == config.plain(), cell.name
+        assert run_hash(complete(cell.values())) == config.hash, cell.name
+        assert cell.name.startswith(config.cell)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_small_preset_for_a_cpu(method):
+    config = RunConfig.parse(parse(f"{method}+s6mod/digits").values())
+    assert (config.method.network.width, config.memory_size) == (8, 200)
+
+
+def values(name):
+    return RunConfig.parse(parse(name).values()).plain()
+
+
+def test_streams_are_the_published_ones():
+    for data, tasks in (("cifar10", 5), ("cifar100", 10), ("tiny-imagenet", 100)):
+        for method in METHODS:
+            stream = values(f"{method}/{data}")["stream"]
+            assert stream["tasks"] == tasks
+            assert stream["class_order"] == ("fixed" if method == "mose" else "seeded")
+
+
+def test_methods_have_their_published_options():
+    onpro = values("onpro/cifar10/500")["method"]
+    assert (onpro["scale"], onpro["base_rate"], onpro["mixup_probability"]) == (0.5, 0.75, 0.6)
+    onpro = values("onpro/tiny-imagenet/2000")["method"]
+    assert (onpro["scale"], onpro["base_rate"], onpro["mixup_probability"]) == (1.0, 0.9, 0.2)
+    for data, chain in (("cifar100", (3, 15)), ("tiny-imagenet", (1, 11))):
+        for method, weight in (("er", 2), ("ocm", 4), ("onpro", 2 if data == "tiny-imagenet" else 1)):
+            pair = values(f"{method}-ccldc/{data}")["method"]["collaboration"]
+            assert (pair["rand_augment"]["operations"], pair["rand_augment"]["magnitude"]) == chain
+            assert pair["kd_weight"] == weight
+    ocm, pair = (values(f"{name}/cifar10/500")["method"]["optimizer"] for name in ("ocm", "ocm-ccldc"))
+    assert (ocm["betas"], ocm["weight_decay"]) == ([0.9, 0.99], 1e-4)
+    assert (pair["betas"], pair["weight_decay"]) == ([0.9, 0.999], 0.0)
+    assert values("onpro-ccldc/cifar10/500")["method"]["base_rate"] == 0.75  # what it wraps comes with it
+    assert values("mose/tiny-imagenet/2000")["method"]["mean"] == [0.4802, 0.4480, 0.3975]
+
+
+def test_the_branch_has_the_published_weights_but_for_beta_on_er_and_mose():
+    def weights(name):
+        branch = values(name)["branch"]
+        return branch["num_patterns"], branch["alpha"], branch["beta"]
+
+    assert weights("er+s6mod/cifar10/500") == (10, 1, 0.5)
+    assert weights("er+s6mod/cifar100/5000") == (8, 1, 0.5)
+    assert weights("er+s6mod/tiny-imagenet/5000") == (10, 1, 5)
+    assert weights("er+s6mod/tiny-imagenet/10000") == (10, 0.5, 2.5)
+    assert weights("onpro+s6mod/cifar100/2000") == (5, 5, 25)
+    assert weights("mose+s6mod/cifar100/2000") == (8, 1, 0.5)
+    beside = {line.cell.name for s in table("1").sections for line in s.lines if line.label.endswith("paper's weights")}
+    assert "er+s6mod/cifar100/2000/alpha=1.0/beta=5.0" in beside
+    assert {name.split("/")[1] for name in beside} == {"cifar10", "cifar100"}  # elsewhere the preset has them
+    assert values("ocm+s6mod/tiny-imagenet/2000")["branch"]["d_inner"] == 256
+
+
+def test_moe_mose_is_a_result_of_mose():
+    cell = parse("moe-mose+s6mod/cifar10/500")
+    assert cell.training == parse("mose+s6mod/cifar10/500")
+    assert cell.scores == "moe"
+    assert cell.base.name == "moe-mose/cifar10/500"
+    assert cell.values() == cell.training.values()
+
+
+def test_a_cell_s_name_says_everything():
+    name = "er+s6mod/digits/50/beta=0.5/method.optimizer.lr=0.01"
+    assert parse(name).name == name
+    config = values(name)
+    assert (config["branch"]["beta"], config["method"]["optimizer"]["lr"]) == (0.5, 0.01)
+    assert parse("er", "cifar100").name == "er/cifar100/2000"
+    assert [cell.name for cell in parse_all(["er,er+s6mod", "er"], memory=9)] == ["er/digits/9", "er+s6mod/digits/9"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("onpr/cifar10", "did you mean 'onpro'"),
+        ("er+s6mode", "did you mean 's6mod'"),
+        ("er/cifar1000/5", "did you mean 'cifar100'"),
+        ("er/cifar10/many", "'many'"),
+        ("er/cifar10/500/7", "'7'"),
+        ("er/cifar10/500/beta=1", "branch"),
+    ],
+)
+def test_a_mistyped_cell_is_one_sentence(name, hint):
+    with pytest.raises(ConfigError, match=hint):
+        parse(name)
+
+
+def test_an_old_configuration_is_recognised_though_fields_were_added_since():
+    now = complete(parse("er+s6mod/cifar100/2000").values())
+    then = {key: value for key, value in now.items() if key != "boundaries"}
+    then["branch"] = {key: value for key, value in now["branch"].items() if key != "distance"} | {"gone": None}
+    assert run_hash(complete(then)) == run_hash(now)
+    then["branch"]["gone"] = 3  # an option of then that meant something
+    assert run_hash(complete(then)) != run_hash(now)
+
+
+def test_a_setting_is_the_same_whatever_the_seed_and_the_engine():
+    one = complete(parse("er/digits").values())
+    other = one | {"seed": 4, "engine": one["engine"] | {"precision": "float32"}}
+    assert setting(one) == setting(other)
+    assert run_hash(one) != run_hash(other)
+    changed = complete(parse("er/digits/200/method.optimizer.lr=0.01").values())
+    assert setting(changed) != setting(one)
+    assert departures(changed, one) == ["method.optimizer.lr=0.01"]
+
+
+def test_the_main_tables_are_1120_results_of_960_trainings():
+    cells = {cell for name in ("1", "2") for cell in table(name).cells()}
+    assert len(cells) * len(table("1").seeds) == 1120
+    assert len({cell.training for cell in cells}) * 10 == 960
+    assert {line.paper for s in table("2").sections for line in s.lines if line.cell.name == "er/cifar100/2000"} == {
+        (22.20, 2.26)
+    }
+
+
+def test_studies_say_what_they_change():
+    lines = {line.label: line.cell for line in table("ablation").sections[0].lines}
+    assert lines["onpro + branch (with L_Diff)"].changes == ("num_patterns=1", "beta=0.0")
+    assert lines["onpro + branch + routing"].changes == ("beta=0.0",)
+    assert lines["onpro + s6mod"].changes == ()
+    fixed = {line.cell.changes for line in table("patterns").sections[0].lines}
+    assert {("fixed_patterns=1",), ("fixed_patterns=5",), ("num_patterns=16", "fixed_patterns=16")} <= fixed
+    whole = setting(complete(parse("onpro+s6mod/cifar100/2000").values()))
+    published = {line.label: line.cell for section in table("sensitivity").sections for line in section.lines}
+    assert setting(complete(published["alpha = 5"].values())) == whole
+    assert setting(complete(published["beta = 25"].values())) == whole
+    with pytest.raises(ConfigError, match="did you mean 'ablation'"):
+        table("ablations")

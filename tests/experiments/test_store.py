@@ -1,0 +1,102 @@
+import fcntl
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from s6mod.errors import ConfigError
+from s6mod.experiments.records import export
+from s6mod.experiments.store import FAILURE, scan
+
+
+def test_a_run_is_finished_running_stopped_or_failed(tmp_path, write_run):
+    write_run(tmp_path, "er/digits", seed=0)
+    running, failed = (write_run(tmp_path, "er/digits", seed=seed, accuracy=None) for seed in (1, 2))
+    write_run(tmp_path, "er/digits", seed=3, accuracy=None)
+    (failed / FAILURE).write_text("Traceback ...")
+    (tmp_path / "notes").mkdir()  # not a run
+    lock = os.open(running, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        found = {run.seed: run.status for run in scan([tmp_path]).runs}
+    finally:
+        os.close(lock)
+    assert found == {0: "finished", 1: "running", 2: "failed", 3: "stopped"}
+
+
+def test_a_run_and_its_record_count_once_and_precisions_are_told_apart(tmp_path, write_run):
+    folder = write_run(tmp_path / "runs", "er/digits")
+    export(folder / "result.json", tmp_path / "results")
+    write_run(tmp_path / "runs", "er/digits", device="cpu")
+    found = scan([tmp_path / "runs", tmp_path / "results"])
+    assert sorted(run.precision for run in found.runs) == ["bfloat16", "float32"]
+    assert len({run.hash for run in found.runs}) == 1  # asked for was auto
+    assert found.repeated == 1
+    [asked] = scan([write_run(tmp_path / "more", "er/digits", precision="float32")]).runs
+    assert (asked.precision, asked.hash == found.runs[0].hash) == ("float32", False)
+
+
+def test_an_unfinished_run_steps_back_behind_its_result(tmp_path, write_run):
+    write_run(tmp_path / "runs", "er/digits", accuracy=None)
+    export(write_run(tmp_path / "there", "er/digits") / "result.json", tmp_path / "results")
+    assert [run.status for run in scan([tmp_path / "runs", tmp_path / "results"]).runs] == ["finished"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("result.json", "{", "got something else"),
+        ("result.json", '{"format": 0}', "got format 0"),
+        ("result.json", '{"format": 1, "hash": 1}', "format 1"),
+        ("config.json", "[]", "damaged"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence_and_does_not_hide_the_rest(tmp_path, write_run, file, text, sentence):
+    good = write_run(tmp_path, "er/digits", seed=1)
+    bad = write_run(tmp_path, "er/digits", seed=2, accuracy=None)
+    (bad / file).write_text(text)
+    found = scan([tmp_path])
+    assert [run.path for run in found.runs] == [good]
+    [problem] = found.problems
+    assert sentence in problem
+    assert str(bad) in problem
+    with pytest.raises(ConfigError, match="nowhere"):
+        scan([tmp_path / "nowhere"])
+
+
+def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
+    for seed, accuracy in enumerate((30.0, 34.0, 32.0)):
+        write_run(tmp_path, "er/digits", seed=seed, accuracy=accuracy)
+    write_run(tmp_path, "er+s6mod/digits", seed=0, accuracy=None)
+    code, out, _ = call("runs", tmp_path)
+    assert code == 0
+    assert "4 runs: 3 finished, 1 stopped" in out
+    assert all(len(line) <= 100 for line in out.splitlines())
+    assert {"status", "cell", "seed", "Acc", "AF", "min", "ms", "MB", "device", "code"} <= set(out.split())
+
+    def seeds(*options):
+        return [row["seed"] for row in json.loads(call("runs", tmp_path, "--json", *options)[1])]
+
+    assert seeds("--cell", "er/", "--sort=-acc") == [1, 2, 0]
+    assert seeds("--sort", "acc") == [0, 2, 1, 0]  # the one without an accuracy comes last
+    assert seeds("--status", "stopped") == [0]
+    assert seeds("--seed", "2") == [2]
+    assert seeds("--precision", "float32") == []
+    code, _, err = call("runs", tmp_path, "--sort", "accu")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "did you mean 'acc'" in err
+
+
+def test_listing_and_tables_need_no_torch(tmp_path, write_run):
+    """What takes two seconds to import would be most of the answer's time."""
+    write_run(tmp_path, "er/cifar100/2000")
+    program = (
+        "import sys\n"
+        "from s6mod.cli import app\n"
+        "for words in (['runs', sys.argv[1]], ['table', '1', '--store', sys.argv[1]]):\n"
+        "    app(words, standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=True, capture_output=True)

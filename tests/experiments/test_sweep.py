@@ -1,0 +1,126 @@
+from pathlib import Path
+
+import pytest
+
+from s6mod.errors import ConfigError
+from s6mod.experiments.cells import parse
+from s6mod.experiments.costs import cost
+from s6mod.experiments.records import export
+from s6mod.experiments.schema import complete
+from s6mod.experiments.store import scan
+from s6mod.experiments.sweep import SweepConfig, make_sweep, numbers, read_sweep
+
+ROOT = Path(__file__).parents[2]
+
+
+def plan(call, *words):
+    code, out, err = call("sweep", *words, "--plan")
+    assert code == 0, err
+    return out
+
+
+def test_the_plan_of_the_main_tables_on_an_empty_store(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    out = plan(call, "--tables", "1,2")
+    assert "1,120 results from 960 trainings" in out
+    assert "done: 0 results from 0 trainings" in out
+    assert "hours on one H200" in out
+    assert list(tmp_path.iterdir()) == []  # nothing was started
+
+
+def test_the_plan_subtracts_what_is_done_and_one_mose_training_is_two_results(tmp_path, monkeypatch, write_run, call):
+    monkeypatch.chdir(tmp_path)
+    for cell in ("er/cifar10/500", "mose/cifar10/500", "er/digits"):
+        export(write_run(tmp_path / "there", cell) / "result.json", tmp_path / "results")
+    write_run(tmp_path / "runs", "er/cifar10/500", seed=1)
+    write_run(tmp_path / "runs", "er/cifar10/500", seed=2, accuracy=None)  # not finished
+    out = plan(call, "--tables", "1,2")
+    assert "done: 4 results from 3 trainings" in out
+    assert "to run: 1,116 results from 957 trainings" in out
+
+
+def test_the_plan_subtracts_the_published_records(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    published = {job.config.hash for job in make_sweep(SweepConfig(tables=["1"]), [], {}, tmp_path, scan([])).jobs}
+    known = {run.hash for run in scan([ROOT / "results"]).finished}
+    assert known & published
+    out = plan(call, "--tables", "1,2", "--store", ROOT / "results")
+    assert f"to run: {1120 - len(known & published):,} results" in out  # none of them is of MOSE, which gives two
+
+
+def test_controls_are_added_on_request(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # Both controls of every cell, and S6MOD on ER with the paper's weights on five settings.
+    assert "2,290 results from 1,970 trainings" in plan(call, "--tables", "1", "--controls")
+
+
+def test_a_file_and_the_command_line_say_the_same(tmp_path):
+    file = tmp_path / "grid.yaml"
+    file.write_text("cells: [er, er+s6mod]\ndata: digits\nmemory: 50\nseeds: 0-2\nset: {stream: {tasks: 2}}\n")
+    by_file = make_sweep(read_sweep(file), [], {}, tmp_path, scan([]))
+    typed = SweepConfig(cells=["er,er+s6mod"], data="digits", memory=50, seeds=[0, 1, 2])
+    by_hand = make_sweep(typed, ["stream.tasks=2"], {"engine": {"device": "cpu"}}, tmp_path, scan([]))
+    assert [job.folder for job in by_file.jobs] == [job.folder for job in by_hand.jobs]
+    assert (by_file.results, by_file.trainings) == (6, 6)
+    assert by_file.jobs[0].config.stream.tasks == 2
+
+
+def test_cells_that_come_to_the_same_run_are_trained_once(tmp_path):
+    config = SweepConfig(cells=["er+s6mod/digits,er+s6mod/digits/200/beta=0.5"], seeds="3")
+    sweep = make_sweep(config, [], {}, tmp_path, scan([]))
+    assert (sweep.results, len(sweep.jobs)) == (2, 1)
+
+
+def test_seeds_may_be_ranges_and_lists():
+    assert numbers("0-2,7,1") == [0, 1, 2, 7]
+    for wrong in ("a", "3-1", "1-"):
+        with pytest.raises(ConfigError, match="expected seeds"):
+            numbers(wrong)
+
+
+def test_costs_are_measured_or_estimated_and_follow_the_stream():
+    er = cost(complete(parse("er/cifar100/2000").values()))
+    assert (er.steps, er.ms, er.measured, er.wants_gpu) == (5000, 3.13, True, True)
+    ocm, tiny = (cost(complete(parse(f"ocm/{data}").values())) for data in ("cifar100", "tiny-imagenet"))
+    assert not ocm.measured
+    assert 30 < ocm.ms < 45
+    assert tiny.steps == 10000
+    assert tiny.ms > 3.5 * ocm.ms
+    short = cost(complete(parse("er/digits/200/stream.samples_per_task=20").values()))
+    assert (short.steps, short.wants_gpu) == (10, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["onprow"], "did you mean 'onpro'"),
+        (["er/cifar1"], "did you mean 'cifar10'"),
+        (["--tables", "4"], "known: 1, 2"),
+        ([], "er,er+s6mod"),
+        (["er", "--set", "memory=3"], "memory_size"),
+        (["er", "--seeds", "x"], "expected seeds"),
+        (["nowhere.yaml"], "nowhere.yaml"),
+        (["bad.yaml"], "did you mean 'seeds'"),
+        (["er", "--store", "nowhere"], "nowhere"),
+        (["er/cifar100/2000", "--seeds", "0"], "give --yes"),
+        (["er/cifar100", "--yes", "--data-root", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_start_nothing(tmp_path, monkeypatch, call, words, hint):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    Path("bad.yaml").write_text("cells: [er]\nseds: 0-3\n")
+    code, out, err = call("sweep", *words)
+    assert code == 2
+    assert hint in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+def test_without_a_gpu_it_says_how_long_the_cpu_would_take(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    _, _, err = call("sweep", "er/cifar100/2000", "--seeds", "0-9")
+    assert "got a CPU, which would take about" in err
+    assert any(unit in err for unit in ("hours", "days"))
