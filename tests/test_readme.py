@@ -15,6 +15,7 @@ import yaml
 
 from s6mod import cli
 from s6mod.branch import branches
+from s6mod.methods import methods
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -48,6 +49,7 @@ def elsewhere(tmp_path, monkeypatch):
     """An empty folder to write in, and a registry that forgets what a page registers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(branches, "_parts", dict(branches._parts))
+    monkeypatch.setattr(methods, "_parts", dict(methods._parts))
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from s6mod.branch import scan
+from s6mod import kernels
 from s6mod.branch.scan import (
     cross_merge,
     cross_scan,
@@ -147,11 +147,11 @@ def test_where_there_is_no_triton_the_plain_scan_is_taken(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "s6mod.branch.scan_triton", raising=False)
     given = directional_inputs((2, 3), torch.float32)
-    scan._kernels.cache_clear()
+    kernels._kernels.cache_clear()
     try:
         assert torch.equal(directional_scan(*given, (2, 3)), plain_directional_scan(*given, (2, 3)))
     finally:
-        scan._kernels.cache_clear()
+        kernels._kernels.cache_clear()
 
 
 @pytest.mark.parametrize("size", [(4, 4), (2, 5), (3, 1)])

@@ -135,7 +135,7 @@ def test_the_main_tables_are_1120_results_of_960_trainings():
 
 def test_studies_say_what_they_change():
     lines = {line.label: line.cell for line in table("ablation").sections[0].lines}
-    assert lines["onpro + branch (with L_Diff)"].changes == ("num_patterns=1", "beta=0.0")
+    assert lines["onpro + branch (with L_Diff)"].changes == ("num_patterns=1", "weight_z=0.0", "beta=0.0")
     assert lines["onpro + branch + routing"].changes == ("beta=0.0",)
     assert lines["onpro + s6mod"].changes == ()
     fixed = {line.cell.changes for line in table("patterns").sections[0].lines}

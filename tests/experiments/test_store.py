@@ -8,6 +8,7 @@ import pytest
 
 from s6mod.errors import ConfigError
 from s6mod.experiments.records import export
+from s6mod.experiments.schema import defaults
 from s6mod.experiments.store import FAILURE, scan
 
 
@@ -92,6 +93,7 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
 def test_listing_and_tables_need_no_torch(tmp_path, write_run):
     """What takes two seconds to import would be most of the answer's time."""
     write_run(tmp_path, "er/cifar100/2000")
+    defaults()  # after a change of the source, the first to ask reads them from the classes
     program = (
         "import sys\n"
         "from s6mod.cli import app\n"

@@ -7,7 +7,8 @@ from s6mod import Learner
 from s6mod.augment import rotate16, rotate16_labels, to_float
 from s6mod.engine.step import Inputs
 from s6mod.errors import ConfigError, InputError
-from s6mod.methods import Batch, methods, ocm
+from s6mod.methods import Batch, contrastive, methods, ocm
+from s6mod.methods.contrastive import similarity
 from s6mod.networks import NetworkConfig, ResNet18
 from s6mod.networks.projection import ProjectedResNet18
 
@@ -119,8 +120,9 @@ def test_each_loss_gets_its_rows(monkeypatch):
     for module in (learner.peers[0].network, learner.peers[0].teacher):
         module.register_forward_hook(lambda _, args, out: outputs.append(out))
     for name, calls in given.items():
-        whole = getattr(ocm, name)
-        monkeypatch.setattr(ocm, name, lambda *a, whole=whole, calls=calls: calls.append(a[:2]) or whole(*a))
+        where = contrastive if name == "similarity" else ocm
+        whole = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *a, whole=whole, calls=calls: calls.append(a[:2]) or whole(*a))
     terms, _, _ = terms_of(learner)
     both, student, past, past_student = outputs
     stream, memory = slice(0, 32 * STREAM), slice(32 * STREAM, None)
@@ -171,7 +173,7 @@ def test_trap_4_the_optimiser_has_rates_of_its_own_and_a_change_of_one_keeps_the
 
 def test_traps_5_and_10_scale_and_slices_of_stream_and_memory(monkeypatch):
     given = []
-    monkeypatch.setattr(ocm, "similarity", lambda *a, f=ocm.similarity: given.append((a[3], a[2].item())) or f(*a))
+    monkeypatch.setattr(contrastive, "similarity", lambda *a, f=similarity: given.append((a[3], a[2].item())) or f(*a))
     learner = run(small(), 0, TASK)
     assert [scale for scale, _ in given] == [1.0] * TASK
     given.clear()
@@ -318,7 +320,7 @@ def test_the_tap_gives_another_view_of_what_cross_entropy_saw():
 
 def test_trap_23_similarities_are_float32_when_the_network_runs_in_bfloat16(monkeypatch):
     learner, made = later(), []
-    monkeypatch.setattr(ocm, "similarity", lambda *a, f=ocm.similarity: made.append((a[0], f(*a))) or made[-1][1])
+    monkeypatch.setattr(contrastive, "similarity", lambda *a, f=similarity: made.append((a[0], f(*a))) or made[-1][1])
     with torch.autocast("cpu", torch.bfloat16):
         terms, tap, _ = terms_of(learner)
     assert tap.feature_map.dtype == torch.bfloat16

@@ -10,7 +10,7 @@ from s6mod.data.digits import load_digits
 from s6mod.engine.step import Inputs
 from s6mod.errors import ConfigError, InputError
 from s6mod.memory import ReplayMemory
-from s6mod.methods import Batch, Peer, Plan, Task, onpro
+from s6mod.methods import Batch, Peer, Plan, Task, contrastive, onpro
 from s6mod.methods.onpro import OnPro, OnProConfig, class_means, equilibrium_loss
 
 CPU = torch.device("cpu")
@@ -74,8 +74,9 @@ def passes(learner):
 
 def spy(monkeypatch, name):
     """A list that fills with the arguments that OnPro gives to the function ``name``."""
-    given, whole = [], getattr(onpro, name)
-    monkeypatch.setattr(onpro, name, lambda *a: given.append(a) or whole(*a))
+    where = contrastive if name == "similarity" else onpro
+    given, whole = [], getattr(where, name)
+    monkeypatch.setattr(where, name, lambda *a: given.append(a) or whole(*a))
     return given
 
 

@@ -15,7 +15,7 @@ def bench(
     ] = "er",
     branches: Annotated[str, typer.Option(help="Branches, with commas between.")] = "none,s6mod,confidence",
     width: Annotated[int, typer.Option(min=1, help="Width of the network (64 as in the paper).")] = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Timed steps of each learner.")] = 10,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time for each learner, warm-up apart.")] = 5.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -24,4 +24,4 @@ def bench(
     from s6mod.engine.bench import run_bench
 
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, branches))
-    run_bench(names, with_branches, width, steps, device, precision, json_output, Console())
+    run_bench(names, with_branches, width, seconds, device, precision, json_output, Console())

@@ -32,7 +32,7 @@ TASK_CLASSES = 10
 MEMORY_SIZE = 2000
 STREAM_BATCH = 10
 WARM_UP = 12  # steps: enough for every batch to have its final size and for a captured engine to have captured
-TURN = {"cuda": 10, "cpu": 1}  # steps of one learner before the next has its turn
+TURNS = 5  # of each learner
 PACKED = (1, 2, 4, 8)
 
 REFERENCE_MS = {
@@ -100,7 +100,7 @@ def run_bench(
     names: list[str],
     branches: list[str],
     width: int,
-    steps: int,
+    seconds: float,
     device: str,
     precision: str,
     as_json: bool,
@@ -117,10 +117,10 @@ def run_bench(
     rows: list[Measured] = []
     for name in names:
         subjects = [Subject(name, b, capture, width, device, precision) for capture in captures for b in branches]
-        rows += measure(subjects, steps, peak)
+        rows += measure(subjects, seconds, peak)
     first = [Subject(names[0], branch, "auto", width, device, precision) for branch in branches]
-    packed = {subject.name: _packed(subject, steps) for subject in first if cuda}
-    facts = describe(torch.device("cuda" if cuda else "cpu")) | {"width": width, "steps": steps, "precision": precision}
+    packed = {subject.name: _packed(subject, seconds) for subject in first if cuda}
+    facts = describe(torch.device("cuda" if cuda else "cpu")) | {"width": width, "precision": precision}
     facts["peak_tflops"] = None if peak is None else peak / 1e12
     if as_json:
         print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows], "packed": packed}, indent=1))
@@ -131,30 +131,30 @@ def run_bench(
         console.print(f"{learner} captured, ms per step and run, by the number of runs side by side: {figures}")
 
 
-def measure(subjects: list[Subject], steps: int, peak: float | None) -> list[Measured]:
-    """The learners of one method, in turns."""
-    learners, bytes_ = {}, {}
+def measure(subjects: list[Subject], seconds: float, peak: float | None) -> list[Measured]:
+    """The learners of one method, in turns that together take about ``seconds`` for each."""
+    learners, bytes_, turn = {}, {}, {}
     for subject in subjects:
         learners[subject], bytes_[subject] = _ready(subject)
-    turn = TURN[next(iter(learners.values())).engine.device.type]
+        turn[subject] = max(1, round(seconds / TURNS / _seconds_per_step(learners[subject], 2)))
     times: dict[Subject, list[float]] = {subject: [] for subject in subjects}
-    for _ in range(max(1, steps // turn)):
+    for _ in range(TURNS):
         for subject, learner in learners.items():
-            times[subject].append(_seconds_per_step(learner, turn))
+            times[subject].append(_seconds_per_step(learner, turn[subject]))
     rows = []
     for subject, learner in learners.items():
-        seconds = median(times[subject])
+        per_step = median(times[subject])
         twin = replace(subject, capture="off")  # kernels can be counted only where they are launched one by one
         images, flops = _work(learners.get(twin, learner))
         rows.append(
             Measured(
                 subject.name,
                 "eager" if subject.capture == "off" else "captured",
-                1000 * seconds,
-                seconds / median(times[replace(subject, branch="none")]),
+                1000 * per_step,
+                per_step / median(times[replace(subject, branch="none")]),
                 REFERENCE_MS.get(subject.name),
-                images / seconds,
-                None if peak is None else flops / seconds / peak,
+                images / per_step,
+                None if peak is None else flops / per_step / peak,
                 bytes_[subject],
             )
         )
@@ -214,18 +214,19 @@ def _peak_flops(size: int = 8192, repeats: int = 20) -> float:
     return float(repeats * 2 * size**3 / (time.perf_counter() - begin))
 
 
-def _packed(subject: Subject, steps: int) -> dict[int, float]:
+def _packed(subject: Subject, seconds: float) -> dict[int, float]:
     """Milliseconds per step and run of several captured learners that take turns, each on a CUDA stream of its own."""
     figures = {}
     for count in PACKED:
         learners = [subject.learner() for _ in range(count)]
-        for learner in learners:
-            _seconds_per_step(learner, WARM_UP)
+        steps = max(1, round(seconds / count / [_seconds_per_step(learner, WARM_UP) for learner in learners][-1]))
+        streams = [torch.cuda.Stream() for _ in learners]
         batches = list(_batches(steps))
         begin = time.perf_counter()
         for x, y in batches:
-            for learner in learners:
-                learner.learn(x, y)
+            for learner, stream in zip(learners, streams, strict=True):
+                with torch.cuda.stream(stream):
+                    learner.learn(x, y)
         torch.cuda.synchronize()
         figures[count] = 1000 * (time.perf_counter() - begin) / steps / count
     return figures

@@ -1,6 +1,6 @@
-"""The contrastive losses of the OCM family, as pure functions of projections, features and pseudo-labels.
+"""What OCM and OnPro share: rotated images, each rotation a class of its own, and the losses that contrast them.
 
-All of them turn a matrix S of similarities into -log probabilities with temperature tau,
+The losses are pure functions of projections, features and pseudo-labels. All of them turn a matrix S of similarities into -log probabilities with temperature tau,
 
     E_ij = exp((S_ij - max_k S_ik) / tau),    l_ij = -log(E_ij / (sum_k E_ik + epsilon) + epsilon),
 
@@ -9,11 +9,81 @@ Epsilon is not cosmetic: it caps every l_ij, and the gradient of very dissimilar
 computed in float32 (or wider) also under autocast, since bfloat16 would round S by more than the temperature bears.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from s6mod.augment import rotate16, rotate16_labels
+from s6mod.augment.base import Augment
 from s6mod.branch.precision import full_precision
+from s6mod.methods.base import Method, MethodConfig, Peer
+from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
+
+
+class ContrastiveConfig(MethodConfig):
+    """Options of the contrastive losses."""
+
+    projection_width: int = Field(
+        128,
+        ge=1,
+        description="width of the projection and of the slice of features compared with it (all, if there are fewer)",
+    )
+    temperature: float = Field(0.07, gt=0, description="tau, by which similarities are divided")
+    first_scale: float = Field(1.0, gt=0, description="c in the first task: multiplies similarities")
+    scale: float = Field(1.0, gt=0, description="c in later tasks")
+    epsilon: float = Field(1e-8, gt=0, description="added to norms, to denominators and inside logarithms")
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """Sixteen variants of n images, each a class of its own, as they are and then augmented."""
+
+    images: Tensor  # (2 * 16 n, C, H, W) float
+    labels: Tensor  # (2 * 16 n,)
+
+
+class ContrastiveMethod(Method):
+    """A method that contrasts rotated images by projections of their features."""
+
+    config: ContrastiveConfig
+    augment: Augment[Any]
+
+    def __init__(self, config: ContrastiveConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__(config, image_shape, num_classes)
+        rotate16(torch.empty(1, *image_shape))  # refuses images that cannot be rotated before any is learned
+
+    def make_network(self) -> ProjectedResNet18:
+        """ResNet-18 with a projection."""
+        config = self.config
+        return ProjectedResNet18(config.network, self.image_shape, self.num_classes, config.projection_width)
+
+    def rotate(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> Rotated:
+        """[R16 x ; A R16 x] of images x (n, C, H, W), uint8 or prepared."""
+        variants = rotate16(images)
+        plain = self.prepare(variants) if variants.dtype == torch.uint8 else variants
+        both = torch.cat([plain, self.augment(variants, generator)])
+        return Rotated(both, rotate16_labels(labels, self.num_classes).repeat(2))
+
+    def contrast(
+        self, peer: Peer, blocks: Sequence[Rotated], scale: float, generator: torch.Generator
+    ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+        """One pass over all blocks: the projections of each, and the similarities S within it."""
+        rows = [len(block.images) for block in blocks]
+        out: ProjectedOutput = peer.network(torch.cat([block.images for block in blocks]))
+        z = out.projection.split(rows)
+        S = []
+        for z_block, f in zip(z, out.features.split(rows), strict=True):
+            start = slice_start(f.shape[1], z_block.shape[1], generator, f.device)
+            S.append(similarity(z_block, f, start, scale, self.config.epsilon))
+        return z, S
+
+
+# --- losses ---------------------------------------------------------------------------------------------------
 
 
 @full_precision

@@ -20,25 +20,20 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import KorniaAugment, KorniaAugmentConfig, rotate16, rotate16_labels
+from s6mod.augment import KorniaAugment, KorniaAugmentConfig
 from s6mod.branch.base import Tap, Targets
 from s6mod.branch.precision import full_precision
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import (
-    Batch,
-    Chain,
-    Losses,
-    Method,
-    MethodConfig,
-    OptimizerConfig,
-    Peer,
-    Plan,
-    Rate,
-    Task,
-    methods,
+from s6mod.methods.base import Batch, Chain, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
+from s6mod.methods.contrastive import (
+    ContrastiveConfig,
+    ContrastiveMethod,
+    Rotated,
+    new_loss,
+    previous_loss,
+    uniform_loss,
 )
-from s6mod.methods.contrastive import new_loss, previous_loss, similarity, slice_start, uniform_loss
 from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
 
 
@@ -49,7 +44,7 @@ class OCMOptimizerConfig(OptimizerConfig):
     betas: tuple[Rate, Rate] = Field((0.9, 0.99), description="decay rates of the moment estimates")
 
 
-class OCMConfig(MethodConfig):
+class OCMConfig(ContrastiveConfig):
     """Options of OCM.
 
     The published OCM-CCLDC asked its teacher for features where it meant logits: feature c is what the logit of class c
@@ -59,22 +54,10 @@ class OCMConfig(MethodConfig):
     name: Literal["ocm"] = "ocm"
     optimizer: OCMOptimizerConfig = OCMOptimizerConfig()
     augment: KorniaAugmentConfig = KorniaAugmentConfig()
-    projection_width: int = Field(128, ge=1, description="width of the projection and of the slice compared with it")
-    temperature: float = Field(0.07, gt=0, description="tau, by which similarities are divided")
-    first_scale: float = Field(1.0, gt=0, description="c in the first task: multiplies similarities")
     scale: float = Field(0.5, gt=0, description="c in later tasks")
-    epsilon: float = Field(1e-8, gt=0, description="added to norms, to denominators and inside logarithms")
     mse_target: Literal["logits", "features"] = Field(
         "logits", description="what of the teacher the logits of old classes are drawn to"
     )
-
-
-@dataclass(frozen=True)
-class Rotated:
-    """Sixteen variants of n images, each a class of its own, as they are and then augmented."""
-
-    images: Tensor  # (2 * 16 n, C, H, W) float
-    labels: Tensor  # (2 * 16 n,)
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ IN_A_PAIR = {"optimizer": {"betas": [0.9, 0.999], "weight_decay": 0.0}, "mse_tar
 
 
 @methods.register("ocm")
-class OCM(Method):
+class OCM(ContrastiveMethod):
     """Online continual learning through mutual information maximisation."""
 
     config_class = OCMConfig
@@ -102,16 +85,14 @@ class OCM(Method):
 
     def __init__(self, config: OCMConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        rotate16(torch.empty(1, *image_shape))  # refuses images that cannot be rotated before any is learned
         self.augment = KorniaAugment(config.augment)
         self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer("old", torch.zeros(num_classes, dtype=torch.bool))
 
     def make_network(self) -> ProjectedResNet18:
-        """ResNet-18 with a projection."""
-        config = self.config
-        network = ProjectedResNet18(config.network, self.image_shape, self.num_classes, config.projection_width)
-        if config.mse_target == "features" and network.num_features < self.num_classes:
+        """ResNet-18 with a projection; a pair's quirk needs it wide enough."""
+        network = super().make_network()
+        if self.config.mse_target == "features" and network.num_features < self.num_classes:
             raise ConfigError(
                 f"expected a feature for each of {self.num_classes} classes with mse_target='features', "
                 f"got {network.num_features}; widen the network or set mse_target='logits'"
@@ -127,24 +108,15 @@ class OCM(Method):
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> list[Part]:
         """The stream and, after the first task, the memory batch."""
         batches = [stream, *(Batch(*memory.gather(rows)) for rows in plan.rows.values())]
-        return [Part(batch, self._rotate(batch, generator)) for batch in batches]
-
-    def _rotate(self, batch: Batch, generator: torch.Generator) -> Rotated:
-        variants = rotate16(batch.images)
-        both = torch.cat([self.prepare(variants), self.augment(variants, generator)])
-        return Rotated(both, rotate16_labels(batch.labels, self.num_classes).repeat(2))
+        return [Part(batch, self.rotate(batch.images, batch.labels, generator)) for batch in batches]
 
     def losses(self, peer: Peer, views: list[Part], memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """One pass for the contrastive losses, one for cross-entropy; after the first task the teacher's two."""
         tau, epsilon = self.config.temperature, self.config.epsilon
         blocks, later = [part.rotated for part in views], len(views) > 1
-        rows = [len(block.images) for block in blocks]
-        scale = self.config.scale if later else self.config.first_scale
         x, y = views[-1].plain.images, views[-1].plain.labels  # what cross-entropy learns: the memory if there is one
 
-        both: ProjectedOutput = peer.network(torch.cat([block.images for block in blocks]))
-        z = both.projection.split(rows)
-        S = [self._similarity(*part, scale, generator) for part in zip(z, both.features.split(rows), strict=True)]
+        z, S = self.contrast(peer, blocks, self.config.scale if later else self.config.first_scale, generator)
         out: ProjectedOutput = peer.network(self.augment(x, generator))
 
         terms = {
@@ -153,7 +125,7 @@ class OCM(Method):
         }
         if later:
             terms["uniform"] = uniform_loss(S[1], blocks[1].labels, tau, epsilon)
-            plain = rows[1] // 2  # rows of the memory that are not augmented
+            plain = len(z[1]) // 2  # rows of the memory that are not augmented
             past_z, target = self._past(peer, blocks[1].images[:plain], self.augment(x, generator))
             terms["previous"] = previous_loss(z[1][:plain], past_z, blocks[1].labels[:plain], tau, epsilon)
             terms["mse"] = masked_mse(out.logits, target, self.old)
@@ -163,10 +135,6 @@ class OCM(Method):
     def chain_batch(self, views: list[Part]) -> tuple[Tensor, Tensor]:
         """The stream; after the first task [stream ; memory]."""
         return torch.cat([part.plain.images for part in views]), torch.cat([part.plain.labels for part in views])
-
-    def _similarity(self, z: Tensor, f: Tensor, scale: float, generator: torch.Generator) -> Tensor:
-        start = slice_start(f.shape[1], z.shape[1], generator, f.device)
-        return similarity(z, f, start, scale, self.config.epsilon)
 
     @torch.no_grad()
     def _past(self, peer: Peer, rotated: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,16 +26,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import TransformLayers, TransformLayersConfig, rotate16, rotate16_labels
+from s6mod.augment import TransformLayers, TransformLayersConfig
 from s6mod.branch.base import Tap, Targets
 from s6mod.branch.precision import full_precision
 from s6mod.memory import ReplayMemory
 from s6mod.methods import feedback
-from s6mod.methods.base import Batch, Chain, Losses, Method, MethodConfig, Peer, Plan, Task, methods
-from s6mod.methods.contrastive import new_loss, similarity, slice_start, uniform_loss, unit
-from s6mod.methods.ocm import Rotated
+from s6mod.methods.base import Batch, Chain, Losses, Peer, Plan, Task, methods
+from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated, new_loss, uniform_loss, unit
 from s6mod.networks import NetworkConfig
-from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
+from s6mod.networks.projection import ProjectedOutput
 
 
 class OnProNetworkConfig(NetworkConfig):
@@ -46,25 +45,16 @@ class OnProNetworkConfig(NetworkConfig):
     )
 
 
-class OnProConfig(MethodConfig):
+class OnProConfig(ContrastiveConfig):
     """Options of OnPro; the defaults are those of CIFAR-100 and Tiny-ImageNet."""
 
     name: Literal["onpro"] = "onpro"
     network: OnProNetworkConfig = OnProNetworkConfig()
     augment: TransformLayersConfig = TransformLayersConfig()
-    projection_width: int = Field(
-        128,
-        ge=1,
-        description="width of the projection and of the slice of features compared with it (all, if there are fewer)",
-    )
     per_class: int = Field(
         7, ge=1, description="images replayed after the first task, at most this many per class seen"
     )
-    temperature: float = Field(0.07, gt=0, description="tau of L_n and L_uni, by which similarities are divided")
     prototype_temperature: float = Field(0.5, gt=0, description="tau of OPE, by which cosines are divided")
-    first_scale: float = Field(1.0, gt=0, description="c in the first task: multiplies similarities")
-    scale: float = Field(1.0, gt=0, description="c in later tasks")
-    epsilon: float = Field(1e-8, gt=0, description="added to norms, to denominators and inside logarithms")
     base_rate: float = Field(
         0.9, ge=0, le=1, description="share of the memory batch that is mixed within itself; the rest comes in pairs"
     )
@@ -95,7 +85,7 @@ class Views:
 
 
 @methods.register("onpro")
-class OnPro(Method):
+class OnPro(ContrastiveMethod):
     """Online prototype learning."""
 
     config_class = OnProConfig
@@ -107,14 +97,8 @@ class OnPro(Method):
 
     def __init__(self, config: OnProConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        rotate16(torch.empty(1, *image_shape))  # refuses images that cannot be rotated before any is learned
         self.augment = TransformLayers(config.augment)
         self.register_buffer("mu", torch.zeros(num_classes, config.projection_width))
-
-    def make_network(self) -> ProjectedResNet18:
-        """ResNet-18 with a projection."""
-        config = self.config
-        return ProjectedResNet18(config.network, self.image_shape, self.num_classes, config.projection_width)
 
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan:
         """After the first task: the memory batch, the class order and, but for a task's first batch, the base part.
@@ -137,7 +121,7 @@ class OnPro(Method):
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
         """The rotated images in both views; the feedback, too, is shared by all peers."""
         rows, x = plan.rows, self.prepare(stream.images)
-        rotated = self._rotate(x, stream.labels, generator)
+        rotated = self.rotate(x, stream.labels, generator)
         filled = torch.arange(len(memory.images), device=x.device) < rows["filled"]
         if plan.path[0] == "first task":
             count = plan.path[1]
@@ -154,14 +138,9 @@ class OnPro(Method):
             single = rows["order"][scalars.long()]
         else:
             single = torch.where(mix > 0.5, y_b, y_a)
-        mixed = self._rotate(m, scalars, generator)
+        mixed = self.rotate(m, scalars, generator)
         replayed = self.prepare(m0), y0
         return Views(stream.labels, rotated, m, Targets(y_a, y_b, mix), single, mixed, replayed)
-
-    def _rotate(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> Rotated:
-        variants = rotate16(images)
-        both = torch.cat([variants, self.augment(variants, generator)])
-        return Rotated(both, rotate16_labels(labels, self.num_classes).repeat(2))
 
     def _feedback(
         self, rows: dict[str, Tensor], position: Tensor, labels: Tensor, generator: torch.Generator
@@ -180,12 +159,8 @@ class OnPro(Method):
         """One pass for the contrastive losses, one for cross-entropy, one for the memory's prototypes."""
         tau, epsilon = self.config.temperature, self.config.epsilon
         blocks = [views.stream] if views.memory is None else [views.stream, views.memory]
-        rows = [len(block.images) for block in blocks]
         scale = self.config.first_scale if views.memory is None else self.config.scale
-
-        both: ProjectedOutput = peer.network(torch.cat([block.images for block in blocks]))
-        z = both.projection.split(rows)
-        S = [self._similarity(*part, scale, generator) for part in zip(z, both.features.split(rows), strict=True)]
+        z, S = self.contrast(peer, blocks, scale, generator)
 
         def classify() -> ProjectedOutput:
             out: ProjectedOutput = peer.network(self.augment(views.images, generator))
@@ -210,10 +185,6 @@ class OnPro(Method):
             terms["ope_seen"] = seen[0]
         tap = Tap(out.feature_map, out.logits, views.targets, lambda: classify().feature_map)
         return Losses(terms, tap, carry=None if seen is None else seen[1])
-
-    def _similarity(self, z: Tensor, f: Tensor, scale: float, generator: torch.Generator) -> Tensor:
-        start = slice_start(f.shape[1], z.shape[1], generator, f.device)
-        return similarity(z, f, start, scale, self.config.epsilon)
 
     def _prototypes(
         self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator

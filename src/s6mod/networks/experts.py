@@ -95,9 +95,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, channels, H, W) -> the same shape."""
-        # To the size of x rather than twice as large: the same for even sides, and right for odd ones.
-        weights = F.interpolate(self.weigh(x), size=x.shape[2:], mode="bilinear", align_corners=False)
-        return x * torch.sigmoid(weights)
+        weights = self.weigh(x)
+        with torch.autocast(x.device.type, enabled=False):  # which would interpolate in float32 and move twice as much
+            # To the size of x rather than twice as large: the same for even sides, and right for odd ones.
+            weights = F.interpolate(weights, size=x.shape[2:], mode="bilinear", align_corners=False)
+            return x * torch.sigmoid(weights)
 
 
 def down(inputs: int, outputs: int) -> nn.Sequential:
