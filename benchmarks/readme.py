@@ -16,7 +16,8 @@ from s6mod.engine.run_config import RunConfig
 from s6mod.experiments.presets import preset
 
 ROOT = Path(__file__).parents[1]
-NAMES = {"er": "ER", "er+confidence": "ER + confidence penalty (control)", "er+s6mod": "ER + S6MOD"}
+METHODS = {"er": "ER", "ocm": "OCM", "onpro": "OnPro", "mose": "MOSE"}
+BRANCHES = {"": "", "confidence": " + confidence penalty (control)", "s6mod": " + S6MOD"}
 
 
 def spread(values):
@@ -26,7 +27,8 @@ def spread(values):
 def order(item):
     cell, engine, departs = item[0]
     learner, data, memory = cell.split("/")
-    return data, int(memory), engine, list(NAMES).index(learner), departs
+    method, _, branch = learner.partition("+")
+    return data, int(memory), list(METHODS).index(method), engine, list(BRANCHES).index(branch), departs
 
 
 def gain(ours, base):
@@ -77,12 +79,12 @@ def table():
     for (cell, engine, departs), runs in sorted(cells.items(), key=order):
         learner, data, memory = cell.split("/")
         primary = [runs[s]["metrics"][runs[s]["primary"]] for s in sorted(runs)]
-        method = learner.split("+")[0]
+        method, _, branch = learner.partition("+")
         paired = [
             gain(runs, cells.get((f"{other}/{data}/{memory}", engine, ""), {})) if learner != other else ""
             for other in (method, f"{method}+confidence")
         ]
-        name = NAMES[learner] + (f" ({departs})" if departs else "")
+        name = METHODS[method] + BRANCHES[branch] + (f" ({departs})" if departs else "")
         figures = [spread([m[key] for m in primary]) for key in ("accuracy", "forgetting", "learning_accuracy")]
         seeds = ", ".join(map(str, sorted(runs)))
         row = [f"{data}, M = {memory}", engine, name, seeds, *figures, *(paired if "+" in learner else ["", ""])]
