@@ -41,11 +41,12 @@ def test_the_plan_subtracts_what_is_done_and_one_mose_training_is_two_results(tm
 
 def test_the_plan_subtracts_the_published_records(tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
-    published = {job.config.hash for job in make_sweep(SweepConfig(tables=["1"]), [], {}, tmp_path, scan([])).jobs}
-    known = {run.hash for run in scan([ROOT / "results"]).finished}
-    assert known & published
+    jobs = {job.config.hash: job for job in make_sweep(SweepConfig(tables=["1"]), [], {}, tmp_path, scan([])).jobs}
+    done = [jobs[run.hash] for run in scan([ROOT / "results"]).finished if run.hash in jobs]
+    assert done
     out = plan(call, "--tables", "1,2", "--store", ROOT / "results")
-    assert f"to run: {1120 - len(known & published):,} results" in out  # none of them is of MOSE, which gives two
+    results = sum(2 if job.config.method.name == "mose" else 1 for job in done)  # MOE-MOSE is a second one
+    assert f"to run: {1120 - results:,} results from {960 - len(done):,} trainings" in out
 
 
 def test_controls_are_added_on_request(call, tmp_path, monkeypatch):
@@ -80,10 +81,10 @@ def test_seeds_may_be_ranges_and_lists():
 
 def test_costs_are_measured_or_estimated_and_follow_the_stream():
     er = cost(complete(parse("er/cifar100/2000").values()))
-    assert (er.steps, er.ms, er.measured, er.wants_gpu) == (5000, 3.13, True, True)
+    assert (er.steps, er.ms, er.measured, er.wants_gpu) == (5000, 2.12, True, True)
     ocm, tiny = (cost(complete(parse(f"ocm/{data}").values())) for data in ("cifar100", "tiny-imagenet"))
-    assert not ocm.measured
-    assert 30 < ocm.ms < 45
+    assert ocm.measured
+    assert not tiny.measured
     assert tiny.steps == 10000
     assert tiny.ms > 3.5 * ocm.ms
     short = cost(complete(parse("er/digits/200/stream.samples_per_task=20").values()))

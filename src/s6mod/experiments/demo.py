@@ -31,8 +31,9 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).touch()
+    common = {"engine": {"device": "cpu"}, "output": {"log_every": 10, "eval_every": 10}}  # often: it is looked at
     configs = [
-        RunConfig.parse(preset("er", branch, "digits", None) | {"seed": seed, "engine": {"device": "cpu"}})
+        RunConfig.parse(preset("er", branch, "digits", None) | common | {"seed": seed})
         for branch in BRANCHES
         for seed in range(seeds)
     ]

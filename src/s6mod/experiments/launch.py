@@ -1,7 +1,7 @@
 """Launchers: how the jobs of a sweep get done. The local one starts worker processes on this machine.
 
-A launcher for a cluster needs one verb, ``launch``. Run folders are the truth: a launcher may be stopped or killed at
-any moment, and another one goes on from the folders.
+Those for clusters are in ``launch_ray`` and ``launch_slurm``. Run folders are the truth: a launcher may be stopped or
+killed at any moment, and another one goes on from the folders.
 """
 
 import contextlib
@@ -50,6 +50,10 @@ class Outcome:
 class Launcher(Protocol):
     """Gets jobs done."""
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether runs go to CPUs."""
+
     def launch(self, jobs: Sequence[Job], watch: Watch) -> Outcome:
         """Take every job to its end, or as far as a stop or its failures let it."""
 
@@ -75,6 +79,11 @@ class LocalLauncher:
         gpus = [device] if device != "auto" else [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         return cls(tuple(gpus), cores, at_once, retries)
 
+    @property
+    def on_cpu(self) -> bool:
+        """See ``Launcher``."""
+        return self.devices[0] == "cpu"
+
     def launch(self, jobs: Sequence[Job], watch: Watch) -> Outcome:
         """See ``Launcher``. A run that another process has under way is left for last and waited for."""
         if not jobs:
@@ -92,7 +101,7 @@ class _LocalSweep:
         self.elsewhere: list[Job] = []  # other processes have them
         self.attempts: Counter[str] = Counter()
         self.outcome = Outcome()
-        places = plan.devices if plan.devices[0] != "cpu" else plan.devices[: len(jobs)]
+        places = plan.devices[: len(jobs)] if plan.on_cpu else plan.devices
         self.workers = [_Worker(device, plan) for device in places]
 
     def work(self) -> Outcome:

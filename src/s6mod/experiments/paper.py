@@ -17,7 +17,7 @@ from s6mod.experiments.cells import Cell, parse
 from s6mod.experiments.presets import CONTROLS
 from s6mod.experiments.schema import complete, setting
 
-Metric = Literal["accuracy", "forgetting"]
+Metric = Literal["accuracy", "forgetting", "learning_accuracy"]
 SEEDS = tuple(range(10))
 FEWER_SEEDS = tuple(range(5))  # of the studies of sensitivity
 STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
@@ -98,21 +98,35 @@ def _ncm() -> PaperTable:
     return PaperTable("ncm", "Nearest class mean: average accuracy (%)", tuple(sections), SEEDS)
 
 
-def _ablation() -> PaperTable:
-    """Parts of the branch on OnPro.
+def ablation_cells(whole: Cell) -> dict[str, Cell]:
+    """Parts of the branch, from the method alone to ``whole``, by the paper's labels.
 
-    Our reading of its rows: "branch" is one discretization pattern (plain SS2D) and no L_Cont; "routing" brings the
-    mixture with its class-conditional routing; "L_Cont" brings the loss alone.
+    Our reading of its rows: "branch" is one discretization pattern (plain SS2D: with one, the gate and its L_z have
+    nothing to choose) and no L_Cont; "routing" brings the mixture with its gate, its L_z and its class-conditional
+    routing; "L_Cont" brings the loss alone.
     """
-    whole = parse(STUDY)
-    cells = {
-        "onpro": whole.base,
-        "onpro + branch (with L_Diff)": replace(whole, changes=("num_patterns=1", "beta=0.0")),
-        "onpro + branch + routing": replace(whole, changes=("beta=0.0",)),
-        "onpro + branch + L_Cont": replace(whole, changes=("num_patterns=1",)),
-        "onpro + s6mod": whole,
+
+    def but(*changes: str) -> Cell:
+        return replace(whole, changes=(*whole.changes, *changes))
+
+    plain = ("num_patterns=1", "weight_z=0.0")
+    return {
+        whole.method: whole.base,
+        f"{whole.method} + branch (with L_Diff)": but(*plain, "beta=0.0"),
+        f"{whole.method} + branch + routing": but("beta=0.0"),
+        f"{whole.method} + branch + L_Cont": but(*plain),
+        f"{whole.method} + s6mod": whole,
     }
-    return _study("ablation", "Ablation on CIFAR-100, M = 2000", cells, _figures()["ablation"], SEEDS)
+
+
+def paper_figures(name: Literal["ablation", "sensitivity"], whole: Cell) -> dict[str, Any]:
+    """What the paper prints in a study of ``whole``, by its labels; nothing if it studied another cell."""
+    return dict(_figures()[name]) if whole == parse(STUDY) else {}
+
+
+def _ablation() -> PaperTable:
+    title = "Ablation on CIFAR-100, M = 2000"
+    return _study("ablation", title, ablation_cells(parse(STUDY)), _figures()["ablation"], SEEDS)
 
 
 def _sensitivity() -> PaperTable:

@@ -33,6 +33,14 @@ def read_result(file: Path, sealed: bool) -> dict[str, Any]:
     return _parse(file, _without_matrices(text))
 
 
+def read_matrix(path: Path, scores: str | None = None) -> list[list[float]]:
+    """The rows of an accuracy matrix of a run folder or record; of one score table (None: the primary one)."""
+    file = path / "result.json" if path.is_dir() else path
+    content = _parse(file, _read(file))
+    rows: list[list[float]] = content["matrices"][scores or content["primary"]]
+    return rows
+
+
 def export(result: Path, folder: Path) -> Path | None:
     """Seal a run's ``result.json`` into ``folder``; None if that record is there already."""
     text = _read(result)

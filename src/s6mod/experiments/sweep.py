@@ -13,7 +13,7 @@ from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse_all
 from s6mod.experiments.costs import Cost, cost
 from s6mod.experiments.paper import table
-from s6mod.experiments.store import Store
+from s6mod.experiments.store import Store, StoredRun, scan
 
 
 class SweepConfig(Config):
@@ -56,6 +56,10 @@ class Sweep:
         """All of them, done or not."""
         return len(self.jobs) + len(self.done)
 
+    def finished(self) -> list[StoredRun]:
+        """The runs among them that have a result by now."""
+        return scan([*self.done, *(job.folder for job in self.jobs if job.folder.is_dir())]).finished
+
 
 def read_sweep(file: Path) -> SweepConfig:
     """The sweep that a YAML file describes."""
@@ -79,19 +83,25 @@ def wanted(config: SweepConfig) -> list[tuple[Cell, int]]:
 def make_sweep(
     config: SweepConfig, assignments: Sequence[str], elsewhere: dict[str, Any], out: Path, store: Store
 ) -> Sweep:
-    """Work out the trainings of a sweep; ``elsewhere``: device and data folder, which do not name a run.
-
-    A training that is in the store under its present hash is done.
-    """
+    """Work out the trainings of a sweep, with each ``key=value`` of ``assignments`` laid over every cell."""
     over = config.set
     for assignment in assignments:
         over = assign(over, assignment)
+    return sweep_of(wanted(config), over, elsewhere, out, store)
+
+
+def sweep_of(
+    results: Sequence[tuple[Cell, int]], over: dict[str, Any], elsewhere: dict[str, Any], out: Path, store: Store
+) -> Sweep:
+    """The sweep for cells with their seeds; ``elsewhere``: device and data folder, which do not name a run.
+
+    A training that is in the store under its present hash is done.
+    """
     finished = {run.hash: run.path for run in store.finished}
     parsed: dict[Cell, RunConfig] = {}
     jobs: dict[str, Job] = {}
     done: dict[str, Path] = {}
     done_results = 0
-    results = wanted(config)
     for cell, seed in results:
         if cell.training not in parsed:
             parsed[cell.training] = RunConfig.parse(merge(merge(cell.values(), over), elsewhere))

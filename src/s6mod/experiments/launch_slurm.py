@@ -1,0 +1,165 @@
+"""The SLURM launcher (extra ``slurm``): job arrays through submitit, several runs packed into each GPU job.
+
+Before its time limit a job saves the state of its runs and is queued again. Where there is no SLURM, submitit's local
+executor runs the jobs as processes of this machine.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from s6mod.engine.execute import MOST_AT_ONCE, stopping_politely
+from s6mod.errors import ConfigError
+from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
+from s6mod.experiments.launch import Outcome, Watch
+from s6mod.experiments.sweep import Job
+
+FOLDER = ".slurm"  # beside the run folders: what submitit writes
+MINUTES = 240
+LIMITS = 1000  # time limits that one job may meet
+ARRAY = 1000  # jobs in flight; what SLURM allows in an array unless set otherwise
+STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SlurmLauncher:
+    """Runs as SLURM jobs."""
+
+    out: Path  # parent of the run folders
+    gpu: bool
+    minutes: int = MINUTES  # time limit of a job
+    at_once: int | None = None  # runs in a GPU job
+    workers: int | None = None  # jobs at once
+    retries: int | None = None  # of failed runs and of dead workers; None: dead workers only, ``DEATHS`` times
+    sbatch: dict[str, str] = field(default_factory=dict)  # further options of sbatch
+
+    @classmethod
+    def checked(
+        cls, out: Path, device: str, heavy: bool, minutes: int | None, sbatch: Sequence[str], **how: Any
+    ) -> "SlurmLauncher":
+        """``heavy``: the presets want GPUs, so ``--device auto`` asks SLURM for them. ``sbatch``: KEY=VALUE each."""
+        require("submitit", "slurm")
+        import submitit
+        import torch
+
+        options = {}
+        for word in sbatch:
+            key, equals, value = word.partition("=")
+            if not equals or not key.strip("-") or key.strip("-") in ("time", "array"):
+                raise ConfigError(
+                    f"expected an option of sbatch such as partition=gpu, got {word!r}; "
+                    "write KEY=VALUE (for the time use --time-limit, for the array --workers)"
+                )
+            options[key.strip("-").replace("-", "_")] = value
+        gpu = wants_gpu(device)
+        if gpu is None:
+            gpu = torch.cuda.is_available() if submitit.AutoExecutor.which() == "local" else heavy
+        return cls(out, gpu, minutes or MINUTES, sbatch=options, **how)
+
+    @property
+    def on_cpu(self) -> bool:
+        """See ``Launcher``."""
+        return not self.gpu
+
+    def launch(self, jobs: Sequence[Job], watch: Watch) -> Outcome:
+        """See ``Launcher``."""
+        import submitit
+
+        executor = submitit.AutoExecutor(
+            self.out.absolute() / FOLDER, slurm_max_num_timeout=LIMITS, local_max_num_timeout=LIMITS
+        )
+        executor.update_parameters(
+            name="s6mod",
+            timeout_min=self.minutes,
+            cpus_per_task=1,
+            gpus_per_node=int(self.gpu),
+            slurm_array_parallelism=self.workers or ARRAY,
+            slurm_additional_parameters=self.sbatch,
+        )
+        here = executor.cluster == "local"
+        if here:
+            watch.say("no SLURM on this machine: the jobs run here, as processes")
+        room = self.workers or (1 if self.gpu else os.cpu_count() or 1) if here else ARRAY
+        packs = make_packs(jobs, 0 if self.gpu else None, self.at_once or MOST_AT_ONCE)
+        pool = _SlurmPool(executor, room, self.retries or 0, DEATHS if self.retries is None else self.retries)
+        with stopping_politely() as request:
+            return ClusterSweep(pool, packs, watch, request).work()
+
+
+class _SlurmPool:
+    """Jobs of submitit with their packs."""
+
+    def __init__(self, executor: Any, room: int, retries: int, deaths: int) -> None:
+        self.executor, self.room, self.retries, self.deaths = executor, room, retries, deaths
+        self.jobs: list[tuple[Any, Pack]] = []
+
+    def submit(self, packs: Sequence[Pack]) -> None:
+        """Take packs, as one array."""
+        from submitit.core.utils import FailedJobError
+
+        try:
+            self.jobs += zip(self.executor.map_array(PackJob(), packs), packs, strict=True)
+        except FailedJobError as error:  # sbatch refused
+            why = str(error).strip().splitlines()[-1].rstrip(".")
+            raise ConfigError(f"expected SLURM to take the jobs, got: {why}; mend --sbatch or --time-limit") from None
+
+    def ended(self) -> Iterable[tuple[Pack, Report | str]]:
+        """Packs whose jobs have ended and are not queued again."""
+        ended = [(job, pack) for job, pack in self.jobs if job.done()]
+        self.jobs = [each for each in self.jobs if each not in ended]
+        for job, pack in ended:
+            error = job.exception()
+            if error is None:
+                yield pack, job.result()
+            else:
+                yield pack, f"job {job.job_id} left no result; see {job.paths.stderr}"
+
+    def stop(self) -> None:
+        """Cancel the jobs; each run under way saves its state when it is told."""
+        for job, _ in self.jobs:
+            job.cancel(check=False)
+        deadline = time.monotonic() + STOP_SECONDS
+        while any(not job.done(force_check=True) for job, _ in self.jobs) and time.monotonic() < deadline:
+            time.sleep(1)
+
+
+class PackJob:
+    """What a job does: its pack, and on the signal that comes before the time limit, a polite stop and the queue.
+
+    submitit would save and leave in the middle of a step; here the runs end their step and save first.
+    """
+
+    def __call__(self, pack: Pack) -> Report:
+        """The job."""
+        requeue: Any = signal.getsignal(signal.SIGUSR2)  # submitit's: queues the job again and exits
+        idle = signal.getsignal(signal.SIGTERM)
+        asked = False
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            nonlocal asked
+            if asked:
+                return
+            asked = True
+            if signal.getsignal(signal.SIGTERM) == idle:  # no run is under way
+                requeue(number, frame)
+            signal.raise_signal(signal.SIGTERM)
+
+        signal.signal(signal.SIGUSR2, ask)
+        report = pack.run()
+        if report.stopped:
+            if asked:
+                requeue(signal.SIGUSR2, None)
+            sys.exit(128 + signal.SIGTERM)  # cancelled: no result, so that SLURM may queue it again if it wants
+        return report
+
+    def checkpoint(self, pack: Pack) -> Any:
+        """What submitit queues again: the same, since the run folders hold the state."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, pack)
