@@ -85,6 +85,17 @@ def test_a_run_writes_its_folder(tmp_path, digits):
     assert steps[0]["figures"]["mean_patterns"] >= 1
 
 
+def test_the_last_record_but_one_says_what_was_taken_for_what(tmp_path, digits):
+    result = start(quick(num_classes=12), tmp_path / "r", digits)
+    [record] = [record for record in records(tmp_path / "r") if record["kind"] == "confusion"]
+    counts = record["counts"]
+    assert [len(row) for row in counts] == [12] * 12
+    assert [sum(row) for row in counts] == digits.test_labels.bincount(minlength=12).tolist()
+    for classes, accuracy in zip(record["classes"], result["matrices"]["head"][-1], strict=True):
+        hits, images = sum(counts[c][c] for c in classes), sum(sum(counts[c]) for c in classes)
+        assert 100 * hits / images == pytest.approx(accuracy)
+
+
 @pytest.mark.parametrize("over", [{}, S6MOD, {"method": {"name": "duo", "network": {"width": 4}}}])
 def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, over):
     start(quick(**over), tmp_path / "straight", digits)

@@ -92,6 +92,10 @@ class Branch(nn.Module):
         """Class scores (B, num_classes) if the branch can predict, else None. Eval mode, no gradient."""
         return None
 
+    def features(self, feature_map: Tensor) -> Tensor | None:
+        """The branch's own features (B, d) if it has some, else None. Eval mode, no gradient."""
+        return None
+
     def figures(self) -> dict[str, Tensor]:
         """Small tensors worth logging (routing and the like), on the device, from the latest step; read rarely."""
         return {}

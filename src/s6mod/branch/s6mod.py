@@ -177,12 +177,22 @@ class S6MOD(Branch):
     @full_precision
     def scores(self, feature_map: Tensor) -> Tensor:
         """Cosines with the ETF's class vectors, (B, num_classes); samples are routed by their own features."""
+        cosines: Tensor = self.etf(self.look(feature_map)[0])
+        return cosines
+
+    def features(self, feature_map: Tensor) -> Tensor:
+        """mu (B, d), of length 1; samples are routed by their own features."""
+        return self.look(feature_map)[0]
+
+    @torch.no_grad()
+    @full_precision
+    def look(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As at inference, without labels: mu (B, d), the aggregated Delta (B, L, K, R) and gate weights (B, E)."""
         X_hat, Z, prototype_feature = self._paths(feature_map)
         count = self.routing.count(self.routing.sample_uncertainty(prototype_feature))
         _, weights = self.gate(X_hat, count)
-        mu, _ = self._select(X_hat, Z, weights)
-        cosines: Tensor = self.etf(mu)
-        return cosines
+        mu, delta = self._select(X_hat, Z, weights)
+        return mu, delta, weights
 
     def figures(self) -> dict[str, Tensor]:
         """Per class ``sigma``, ``patterns`` (N_k) and ``seen``; of the latest step mean N_k and gate weights."""

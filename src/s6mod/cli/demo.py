@@ -11,7 +11,7 @@ from s6mod.cli.app import app
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for runs, table and picture; replaced if it is there.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for runs, picture and report; replaced if it is there.")] = Path(
         "demo"
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,

@@ -1,6 +1,7 @@
 """``s6mod sweep``: any set of cells and seeds, planned or run."""
 
 import signal
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,15 @@ from s6mod.cli.app import app
 
 WHAT = "What to run"
 HOW = "How to run it"
+CLUSTER = "On a cluster"
+
+
+class Place(StrEnum):
+    """Where runs are run."""
+
+    local = "local"
+    ray = "ray"
+    slurm = "slurm"
 
 
 @app.command()
@@ -55,18 +65,47 @@ def sweep(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)] = "auto",
     data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes on a CPU.  [default: one a core]", rich_help_panel=HOW)
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes on a CPU, or tasks or jobs of a cluster at once.  [default: one a core, or all]",
+            rich_help_panel=HOW,
+        ),
     ] = None,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="Runs that share a GPU.  [default: by free memory]", rich_help_panel=HOW)
     ] = None,
     retries: Annotated[
-        int, typer.Option(min=0, help="How often a failed run is tried again.", rich_help_panel=HOW)
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            help="How often a failed run is tried again.  [default: 0; a dead worker of a cluster: 3]",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(help="Mirror the records: tensorboard, wandb or mlflow; repeatable.", rich_help_panel=HOW),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Run on a CPU what is meant for a GPU.", rich_help_panel=HOW)
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.", rich_help_panel=HOW)] = False,
+    on: Annotated[Place, typer.Option(help="Where to run.", rich_help_panel=CLUSTER)] = Place.local,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray: HOST:PORT or auto.  [default: start one here]", rich_help_panel=CLUSTER),
+    ] = None,
+    time_limit: Annotated[
+        int | None, typer.Option(min=5, help="Minutes of a SLURM job.  [default: 240]", rich_help_panel=CLUSTER)
+    ] = None,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(help="Option of sbatch, e.g. partition=gpu; repeatable.", rich_help_panel=CLUSTER),
+    ] = None,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Only watch: the sweep runs elsewhere.", rich_help_panel=CLUSTER)
+    ] = False,
 ) -> None:
     """Run cells over seeds; the same command again goes on where it was."""
     from s6mod.experiments.plan import print_plan
@@ -81,11 +120,16 @@ def sweep(
     elsewhere: dict[str, Any] = {"engine": {"device": device}}
     if data_root is not None:
         elsewhere["data"] = {"root": data_root}
+    if track:
+        elsewhere["output"] = {"track": track}
     todo = make_sweep(config, assignments or [], elsewhere, out, found)
     if plan:
         print_plan(todo, Console())
+    elif attach:
+        _attach(todo, quiet)
     else:
-        _run(todo, device, workers, at_once, retries, yes, quiet)
+        how = {"workers": workers, "at_once": at_once, "retries": retries}
+        _run(todo, _launcher(todo, on, out, device, address, time_limit, sbatch or [], how), yes, quiet)
 
 
 def _compose(
@@ -110,24 +154,98 @@ def _compose(
     return SweepConfig.parse(values | {name: value for name, value in given.items() if value})
 
 
-def _run(
-    todo: Any, device: str, workers: int | None, at_once: int | None, retries: int, yes: bool, quiet: bool
-) -> None:
-    from s6mod.experiments.launch import LocalLauncher
-    from s6mod.experiments.progress import SweepDisplay
-    from s6mod.experiments.render import show
-    from s6mod.experiments.store import scan
-    from s6mod.experiments.tables import Results, filled
+def _launcher(
+    todo: Any,
+    on: Place,
+    out: Path,
+    device: str,
+    address: str | None,
+    time_limit: int | None,
+    sbatch: list[str],
+    how: dict[str, int | None],
+) -> Any:
+    """The launcher that was chosen, connected and checked."""
+    from s6mod.errors import ConfigError
 
-    launcher = LocalLauncher.here(device, workers, at_once, retries)
-    _check(todo, launcher.devices, yes)
+    if address is not None and on is not Place.ray:
+        raise ConfigError(f"expected --address with --on ray, got it with --on {on}; drop one of them")
+    if (time_limit is not None or sbatch) and on is not Place.slurm:
+        raise ConfigError(f"expected --time-limit and --sbatch with --on slurm, got --on {on}; drop one of them")
+    if on is Place.ray:
+        from s6mod.experiments.launch_ray import RayLauncher
+
+        return RayLauncher.connected(address, device, **how)
+    if on is Place.slurm:
+        from s6mod.experiments.launch_slurm import SlurmLauncher
+
+        heavy = any(cost is not None and cost.wants_gpu for cost in todo.costs)
+        return SlurmLauncher.checked(out, device, heavy, time_limit, sbatch, **how)
+    return _local(device, **how)
+
+
+def _local(device: str, workers: int | None, at_once: int | None, retries: int | None) -> Any:
+    from s6mod.experiments.launch import LocalLauncher
+
+    return LocalLauncher.here(device, workers, at_once, retries or 0)
+
+
+def _run(todo: Any, launcher: Any, yes: bool, quiet: bool) -> None:
+    console = Console()
+    outcome = _watched(todo, console, launcher, yes, quiet)
+    conclude(todo, outcome, _show_finished(todo, console))
+
+
+def _attach(todo: Any, quiet: bool) -> None:
+    """Watch the runs of a sweep that goes on elsewhere."""
+    from s6mod.experiments.follow import Onlooker
+    from s6mod.experiments.progress import SweepDisplay
+
     console = Console()
     with SweepDisplay(console, todo.jobs, todo.costs, quiet) as display:
-        outcome = launcher.launch(todo.jobs, display)
-    runs = scan([*todo.done, *(job.folder for job in todo.jobs if job.folder.is_dir())]).finished
+        outcome = Onlooker().launch(todo.jobs, display)
+    left = todo.trainings - _show_finished(todo, console)
+    if outcome.signal is not None:
+        typer.echo(f"no longer watching, with {left} of {todo.trainings} runs to go; the sweep goes on", err=True)
+        raise typer.Exit(128 + outcome.signal)
+    conclude(todo, outcome, todo.trainings - left)
+
+
+def _show_finished(todo: Any, console: Console) -> int:
+    """Print the table of what came out; how many runs are in it."""
+    from s6mod.experiments.render import show
+    from s6mod.experiments.tables import Results, filled
+
+    runs = todo.finished()
     if runs:
         show(filled("all", Results(runs)), console)
-    left = todo.trainings - len(runs)
+    return len(runs)
+
+
+def launch(
+    todo: Any,
+    console: Console,
+    device: str,
+    workers: int | None,
+    at_once: int | None,
+    retries: int,
+    yes: bool,
+    quiet: bool,
+) -> Any:
+    """Take the jobs of a sweep to their ends on this machine, with a display; how it ended."""
+    return _watched(todo, console, _local(device, workers, at_once, retries), yes, quiet)
+
+
+def _watched(todo: Any, console: Console, launcher: Any, yes: bool, quiet: bool) -> Any:
+    from s6mod.experiments.progress import SweepDisplay
+
+    _check(todo, launcher.on_cpu, yes)
+    with SweepDisplay(console, todo.jobs, todo.costs, quiet) as display:
+        return launcher.launch(todo.jobs, display)
+
+
+def conclude(todo: Any, outcome: Any, finished: int) -> None:
+    """Say what stopped or failed, and leave with its exit code."""
+    left = todo.trainings - finished
     if outcome.signal is not None:
         name = signal.Signals(outcome.signal).name
         typer.echo(f"stopped by {name} with {left} of {todo.trainings} runs to go; the same command goes on", err=True)
@@ -138,16 +256,19 @@ def _run(
         raise typer.Exit(1)
 
 
-def _check(todo: Any, devices: tuple[str, ...], yes: bool) -> None:
+def _check(todo: Any, on_cpu: bool, yes: bool) -> None:
     """Refuse at the door what cannot work or would take for ever."""
     from s6mod.errors import ConfigError
     from s6mod.experiments.plan import cpu_seconds, duration
+    from s6mod.trackers import require
 
     heavy = [cost for cost in todo.costs if cost is not None and cost.wants_gpu]
-    if heavy and devices[0] == "cpu" and not yes:
+    if heavy and on_cpu and not yes:
         raise ConfigError(
             f"expected a GPU for {len(heavy)} runs whose presets want one, got a CPU, which would take about "
             f"{duration(cpu_seconds(heavy))}; give --yes to run them all the same, or --plan to see the cost"
         )
     for data in {job.config.data for job in todo.jobs}:
         data.load()  # a data set that is not there is one sentence now, not a failure of every run
+    for job in todo.jobs[:1]:
+        require(job.config.output.track)

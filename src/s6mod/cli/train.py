@@ -45,6 +45,10 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=HOW)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)] = None,
     data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(help="Mirror the records: tensorboard, wandb or mlflow; repeatable.", rich_help_panel=HOW),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.", rich_help_panel=HOW)] = False,
     config: Annotated[
         Path | None, typer.Option(help="YAML file with any configuration fields.", rich_help_panel=MORE)
@@ -77,13 +81,14 @@ def train(
     from s6mod.engine.run import Run
     from s6mod.engine.run_config import RunConfig, read_run_config
     from s6mod.engine.settings import Engine
+    from s6mod.trackers import require
 
     console = Console()
     if resume is not None:
-        base = RunConfig.parse(_elsewhere(read_run_config(resume).plain(), device, data_root))
+        base = RunConfig.parse(_elsewhere(read_run_config(resume).plain(), device, data_root, track))
         configs, folders = [base], [resume]
     else:
-        base = _compose(flags, device, data_root, config, assignments or [])
+        base = _compose(flags, device, data_root, track, config, assignments or [])
         chosen = _numbers(seeds) if seeds is not None else [base.seed]
         configs = [base.model_copy(update={"seed": number}) for number in chosen]
         names = [each.folder_name for each in configs]
@@ -95,6 +100,7 @@ def train(
         typer.echo(yaml.safe_dump(base.plain(), sort_keys=False), nl=False)
         return
 
+    require(base.output.track)
     with RunDisplay(console, quiet) as display:
         dataset = configs[0].data.load().to(Engine.resolve(configs[0].engine).device)
 
@@ -128,6 +134,7 @@ def _compose(
     flags: dict[str, Any],
     device: str | None,
     data_root: str | None,
+    track: list[str] | None,
     file: Path | None,
     assignments: list[str],
 ) -> Any:
@@ -142,7 +149,7 @@ def _compose(
             given = merge(given, _named({part: flags[part]}))
     plain = {"memory_size": flags["memory"], "seed": flags["seed"]}
     given |= {name: value for name, value in plain.items() if value is not None}
-    given = _elsewhere(given, device, data_root)
+    given = _elsewhere(given, device, data_root, track)
     for assignment in assignments:
         given = merge(given, _named(assign({}, assignment)))
 
@@ -165,12 +172,16 @@ def _named(values: dict[str, Any]) -> dict[str, Any]:
     return values | {k: spell(v) if k == "data" else {"name": v} for k, v in bare.items()}
 
 
-def _elsewhere(values: dict[str, Any], device: str | None, data_root: str | None) -> dict[str, Any]:
-    """The same configuration on another device or with the data in another folder."""
+def _elsewhere(
+    values: dict[str, Any], device: str | None, data_root: str | None, track: list[str] | None
+) -> dict[str, Any]:
+    """The same configuration on another device, with the data in another folder or with other mirrors."""
     from s6mod.config import merge
 
     if device is not None:
         values = merge(values, {"engine": {"device": device}})
     if data_root is not None:
         values = merge(values, {"data": {"root": data_root}})
+    if track:
+        values = merge(values, {"output": {"track": track}})
     return values

@@ -47,6 +47,13 @@ class Predictor:
             chunks = [self._scores(part, reference) for part in images.split(self.engine.eval_batch)]
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
+    def outputs(self, images: Tensor) -> Iterator[list[Output]]:
+        """What each peer's network answers, in eval mode, batch after batch."""
+        for part in images.split(self.engine.eval_batch):
+            with _evaluating(self.peers):
+                found = self._forward(part)
+            yield found
+
     def _forward(self, images: Tensor) -> list[Output]:
         inputs = self.method.prepare(images).contiguous(memory_format=self.engine.memory_format)
         with self.engine.autocast():

@@ -145,6 +145,7 @@ class _Shift:
     def _save_all(self) -> None:
         for each in self.active:
             each.run.checkpoint()
+            each.steps.close()  # mirrors learn that it is left
 
 
 class _Active:

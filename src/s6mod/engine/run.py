@@ -13,7 +13,7 @@ import shutil
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,12 +23,14 @@ from torch import Tensor
 
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
+from s6mod.engine.alarms import raise_alarms
 from s6mod.engine.checkpoint import read_state, write_aside, write_state
 from s6mod.engine.environment import describe, differences
 from s6mod.engine.run_config import RunConfig, read_run_config
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import Learner
-from s6mod.metrics import AccuracyMatrix, Metrics
+from s6mod.metrics import AccuracyMatrix, Metrics, confusion
+from s6mod.trackers import Mirrors, Subject
 
 RESULT_FORMAT = 1
 
@@ -67,6 +69,8 @@ class Cursor:
     seconds: float = 0.0  # this run's share of the time spent in training steps
     eval_seconds: float = 0.0
     runs_at_once: int = 1  # the most that ever shared the device with it
+    logged: int = 0  # the position of the latest record of a step
+    alarms: dict[str, int] = field(default_factory=dict)  # see raise_alarms
 
 
 class Run:
@@ -83,9 +87,13 @@ class Run:
         self.plan = make_plan(data.train_labels, data.num_classes, config.stream, config.seed)
         self.cursor = Cursor()
         self.environment = describe(self.learner.engine.device)
+        subject = Subject(folder, config.cell, config.seed, config.hash, config.plain())
+        self.mirrors = Mirrors(config.output.track, subject)
         self._accuracy: float | None = None
         self._terms: dict[str, float] = {}
         self._diverged = False
+        capacity = self.learner.config.num_classes
+        self._confusion = torch.zeros(capacity, capacity, dtype=torch.int64)  # of the latest evaluation, primary table
         self._test_rows = [_rows_of(data.test_labels, classes) for classes in self.plan.task_classes]
 
     # --- life of a run ----------------------------------------------------------------------------------------
@@ -113,6 +121,7 @@ class Run:
             "environment": run.environment,
         }
         write_aside(folder / "config.json", json.dumps(content, indent=1).encode())
+        run.mirrors.begin(kept=False)
         return run
 
     @classmethod
@@ -136,6 +145,7 @@ class Run:
             run._restore()
         elif run.result is None and _size(folder / "records.jsonl"):
             warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
+        run.mirrors.begin(kept=run.cursor.position > 0 or run.result is not None)
         return run
 
     @property
@@ -177,10 +187,19 @@ class Run:
             )
         os.truncate(records, state["records_bytes"])
 
-    def steps(self) -> Iterator[None]:
+    def steps(self) -> Generator[None, None, None]:
         """Go on to the end, pausing after each batch; a run may be left at any pause. At the end there is a result."""
-        if self.result is not None:
-            return
+        try:
+            if self.result is None:
+                yield from self._batches()
+                self._conclude()
+            result = self.result
+            assert result is not None
+            self.mirrors.end(result)
+        finally:
+            self.mirrors.close()
+
+    def _batches(self) -> Generator[None, None, None]:
         if self.cursor.position == 0:
             (self.folder / "records.jsonl").write_bytes(b"")
         for position, ids, task, is_last in self.plan.batches(self.cursor.position):
@@ -194,7 +213,6 @@ class Run:
             if _due(position, self.config.output.checkpoint_every):
                 self.checkpoint()
             yield
-        self._conclude()
 
     # --- parts of a step --------------------------------------------------------------------------------------
 
@@ -210,6 +228,9 @@ class Run:
         for name, accuracies in row.items():
             self.cursor.rows.setdefault(name, []).append(accuracies)
         self._record({"kind": "task", "task": task, "accuracy": row})
+        if task == self.plan.num_tasks - 1:
+            counts = self._confusion.tolist()
+            self._record({"kind": "confusion", "task": task, "classes": self.plan.task_classes, "counts": counts})
 
     def _evaluate(self, task: int) -> dict[str, list[float]]:
         """Accuracy in percent on each task so far, for each score table."""
@@ -217,12 +238,14 @@ class Run:
             torch.cuda.synchronize(self.learner.engine.device)  # steps still under way are training time
         begin = time.perf_counter()
         row: dict[str, list[float]] = {}
+        self._confusion.zero_()
         for rows in self._test_rows[: task + 1]:
             tables = self.learner.scores(self.dataset.test_images[rows.to(self.dataset.test_images.device)])
             labels = self.dataset.test_labels[rows]
-            for name, table in tables.items():
-                hits = (table.argmax(1).cpu() == labels).sum().item()
-                row.setdefault(name, []).append(100 * hits / len(labels))
+            guesses = {name: table.argmax(1).cpu() for name, table in tables.items()}
+            for name, guess in guesses.items():
+                row.setdefault(name, []).append(100 * (guess == labels).sum().item() / len(labels))
+            self._confusion += confusion(guesses[self.learner.primary], labels, len(self._confusion))
         primary = row[self.learner.primary]
         self._accuracy = sum(primary) / len(primary)
         self.cursor.eval_seconds += time.perf_counter() - begin
@@ -239,6 +262,7 @@ class Run:
             )
         figures = {name: value.tolist() for name, value in self.learner.figures().items()}
         self._record({"kind": "step", "task": task, "terms": self._terms, "figures": figures})
+        self._warn_of(task, figures)
         if self.watch is not None:
             batch = self.config.stream.batch_size
             rate = self.cursor.position * batch / max(self.cursor.seconds, 1e-9)
@@ -255,10 +279,20 @@ class Run:
                 )
             )
 
+    def _warn_of(self, task: int, figures: dict[str, Any]) -> None:
+        """Say what the branch's figures give cause to worry about."""
+        cursor, fixed = self.cursor, getattr(self.config.branch, "fixed_patterns", None)
+        for sentence in raise_alarms(figures, fixed, cursor.alarms, cursor.position, cursor.logged):
+            warnings.warn(f"{self.config.cell} seed {self.config.seed}: {sentence}", stacklevel=3)
+            self._record({"kind": "warning", "task": task, "text": sentence})
+        cursor.logged = cursor.position
+
     def _record(self, record: dict[str, Any]) -> None:
-        line = json.dumps(_finite({"step": self.cursor.position, **record}), allow_nan=False) + "\n"
+        whole = _finite({"step": self.cursor.position, **record})
+        line = json.dumps(whole, allow_nan=False) + "\n"
         with (self.folder / "records.jsonl").open("a") as file:
             file.write(line)
+        self.mirrors.record(whole)
 
     def checkpoint(self) -> None:
         """Save the state as it is now."""
@@ -271,6 +305,7 @@ class Run:
             "environment": self.environment,
         }
         write_state(self.folder / "checkpoint", tree, header)
+        self.mirrors.secure()
 
     def _conclude(self) -> None:
         device = self.learner.engine.device

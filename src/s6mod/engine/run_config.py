@@ -6,7 +6,7 @@ The hash of everything that can change a result names the run; folders, device a
 import json
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from s6mod.config import Config, digest
 from s6mod.data import DataConfig, Dataset
@@ -14,6 +14,7 @@ from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import LearnerConfig
 from s6mod.methods import methods
+from s6mod.trackers import check_name
 
 
 class OutputConfig(Config):
@@ -25,6 +26,14 @@ class OutputConfig(Config):
         None, ge=1, description="steps between evaluations within a task; none: at task ends only"
     )
     keep_checkpoint: bool = Field(True, description="keep the final state beside the result")
+    track: list[str] = Field(
+        [], description="trackers that mirror the run: tensorboard, wandb, mlflow, or MODULE:CLASS of your own"
+    )
+
+    @field_validator("track")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        return [check_name(name) for name in dict.fromkeys(names)]
 
 
 class RunConfig(LearnerConfig):

@@ -75,6 +75,7 @@ class Pool(Protocol):
     room: int  # packs that it takes at once
     retries: int  # how often a run that failed is sent again; what the pool does by itself is not counted
     deaths: int  # the same for a pack whose worker died
+    begun: Sequence[Pack]  # what an earlier sweep sent and is still there
 
     def submit(self, packs: Sequence[Pack]) -> None:
         """Take packs."""
@@ -93,8 +94,8 @@ class ClusterSweep:
         self.pool, self.watch, self.request = pool, watch, request
         self.waiting = deque(packs)
         self.later: deque[tuple[float, Pack]] = deque()  # when to look again at runs that others have
-        self.away = 0
-        self.follower = Follower([job for pack in self.waiting for job in pack.jobs], watch)
+        self.away = len(pool.begun)
+        self.follower = Follower([job for pack in [*pool.begun, *self.waiting] for job in pack.jobs], watch)
         self.failed: Counter[str] = Counter()
         self.died: Counter[str] = Counter()
         self.outcome = Outcome()
@@ -142,7 +143,7 @@ class ClusterSweep:
         self.follower.look()  # some may have ended before
         left = tuple(job for job in pack.jobs if job.name in self.follower.open)
         if left:
-            self._again(replace(pack, jobs=left), f"its worker died: {reason}", self.died, self.pool.deaths)
+            self._again(replace(pack, jobs=left), f"its worker is gone: {reason}", self.died, self.pool.deaths)
 
     def _again(self, pack: Pack, reason: str, count: Counter[str], allowed: int) -> None:
         count[pack.jobs[0].name] += 1

@@ -12,15 +12,18 @@ from s6mod.engine.execute import execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
+from s6mod.experiments.files import write_whole
 from s6mod.experiments.presets import preset
 from s6mod.report.figures import plot_matrices, require_matplotlib
+from s6mod.report.page import page
+from s6mod.report.source import read_runs
 
 BRANCHES = ("none", "s6mod", "confidence")
 MARK = ".s6mod-demo"  # says that a folder is ours to replace
 
 
 def run_demo(folder: Path, seeds: int, console: Console) -> None:
-    """Run all, print the table, draw the accuracy matrices of the first seed."""
+    """Run all, print the table, draw the accuracy matrices of the first seed, write the report."""
     require_matplotlib()
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARK).exists():
@@ -31,7 +34,7 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).touch()
-    common = {"engine": {"device": "cpu"}, "output": {"log_every": 10, "eval_every": 10}}  # often: it is looked at
+    common = {"engine": {"device": "cpu"}, "output": {"log_every": 10, "eval_every": 15}}  # for the report
     configs = [
         RunConfig.parse(preset("er", branch, "digits", None) | common | {"seed": seed})
         for branch in BRANCHES
@@ -53,3 +56,6 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
         "Accuracy by task, seed 0",
     )
     console.print(f"accuracy matrices: {picture}", soft_wrap=True, highlight=False)
+    report = folder / "report.html"
+    write_whole(report, page(read_runs([folder / config.folder_name for config in configs])))
+    console.print(f"report, for a browser: {report}", soft_wrap=True, highlight=False)

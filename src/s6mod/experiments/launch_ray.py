@@ -80,6 +80,7 @@ class _RayPool:
     """Tasks by their references."""
 
     retries = deaths = 0  # Ray does both
+    begun: Sequence[Pack] = ()  # tasks go when their driver goes
 
     def __init__(self, ray: Any, plan: RayLauncher) -> None:
         self.ray, self.plan = ray, plan

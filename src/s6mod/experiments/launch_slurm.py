@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +25,13 @@ MINUTES = 240
 LIMITS = 1000  # time limits that one job may meet
 ARRAY = 1000  # jobs in flight; what SLURM allows in an array unless set otherwise
 STOP_SECONDS = 60.0
+LIVE = (
+    "PENDING",
+    "RUNNING",
+    "REQUEUED",
+    "COMPLETING",
+    "SUSPENDED",
+)  # states of jobs that have not ended
 
 
 @dataclass(frozen=True)
@@ -86,8 +93,13 @@ class SlurmLauncher:
         if here:
             watch.say("no SLURM on this machine: the jobs run here, as processes")
         room = self.workers or (1 if self.gpu else os.cpu_count() or 1) if here else ARRAY
-        packs = make_packs(jobs, 0 if self.gpu else None, self.at_once or MOST_AT_ONCE)
-        pool = _SlurmPool(executor, room, self.retries or 0, DEATHS if self.retries is None else self.retries)
+        begun = [] if here else jobs_begun(executor.folder, jobs)
+        if begun:
+            watch.say(f"{len(begun)} jobs of an earlier sweep are still with SLURM; they are waited for")
+        taken = {job.folder for _, pack in begun for job in pack.jobs}
+        fresh = [job for job in jobs if job.folder.absolute() not in taken]
+        packs = make_packs(fresh, 0 if self.gpu else None, self.at_once or MOST_AT_ONCE)
+        pool = _SlurmPool(executor, room, self.retries or 0, DEATHS if self.retries is None else self.retries, begun)
         with stopping_politely() as request:
             return ClusterSweep(pool, packs, watch, request).work()
 
@@ -95,9 +107,12 @@ class SlurmLauncher:
 class _SlurmPool:
     """Jobs of submitit with their packs."""
 
-    def __init__(self, executor: Any, room: int, retries: int, deaths: int) -> None:
+    def __init__(
+        self, executor: Any, room: int, retries: int, deaths: int, begun: Sequence[tuple[Any, Pack]] = ()
+    ) -> None:
         self.executor, self.room, self.retries, self.deaths = executor, room, retries, deaths
-        self.jobs: list[tuple[Any, Pack]] = []
+        self.begun: Sequence[Pack] = [pack for _, pack in begun]
+        self.jobs = list(begun)
 
     def submit(self, packs: Sequence[Pack]) -> None:
         """Take packs, as one array."""
@@ -114,8 +129,9 @@ class _SlurmPool:
         ended = [(job, pack) for job, pack in self.jobs if job.done()]
         self.jobs = [each for each in self.jobs if each not in ended]
         for job, pack in ended:
-            error = job.exception()
-            if error is None:
+            if pack in self.begun:  # what it reports may be about other runs too; the folders tell
+                yield pack, f"job {job.job_id} has ended"
+            elif job.exception() is None:
                 yield pack, job.result()
             else:
                 yield pack, f"job {job.job_id} left no result; see {job.paths.stderr}"
@@ -127,6 +143,27 @@ class _SlurmPool:
         deadline = time.monotonic() + STOP_SECONDS
         while any(not job.done(force_check=True) for job, _ in self.jobs) and time.monotonic() < deadline:
             time.sleep(1)
+
+
+def jobs_begun(folder: Path, jobs: Sequence[Job]) -> list[tuple[Any, Pack]]:
+    """Jobs that an earlier sweep left with SLURM, each with those of ``jobs`` that it has.
+
+    Locks on run folders do not reach from node to node on every file system, so no run may be sent twice.
+    """
+    import submitit
+    from submitit.helpers import DelayedSubmission
+
+    wanted = {job.folder.absolute() for job in jobs}
+    found = []
+    for file in sorted(folder.glob("*_submitted.pkl")):
+        job = submitit.SlurmJob(folder, file.name.removesuffix("_submitted.pkl"))
+        if job.paths.result_pickle.exists() or job.watcher.get_state(job.job_id, mode="force") not in LIVE:
+            continue
+        pack: Pack = DelayedSubmission.load(file).args[0]
+        here = tuple(each for each in pack.jobs if each.folder in wanted)
+        if here:
+            found.append((job, replace(pack, jobs=here)))
+    return found
 
 
 class PackJob:
@@ -148,7 +185,8 @@ class PackJob:
             asked = True
             if signal.getsignal(signal.SIGTERM) == idle:  # no run is under way
                 requeue(number, frame)
-            signal.raise_signal(signal.SIGTERM)
+            else:
+                signal.raise_signal(signal.SIGTERM)
 
         signal.signal(signal.SIGUSR2, ask)
         report = pack.run()

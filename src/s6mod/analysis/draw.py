@@ -1,0 +1,84 @@
+"""How the figures of the analysis look, drawn with matplotlib (extra ``plots``): made for the width of a column.
+
+Colours are those of Okabe and Ito, which people with any colour vision tell apart, but for their yellow, which is too
+faint on white; lines differ in mark and dash too.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from s6mod.analysis.study import Drawing
+from s6mod.report.figures import require_matplotlib
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#767676")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1)))
+GREY = "#767676"
+WIDTH = 4.8  # inches; a column of 3.3 inches still shows its text at 6 points
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "s6mod",  # the same figure gives the same file
+    "svg.fonttype": "path",
+}
+
+
+@dataclass
+class Canvas:
+    """A figure under way."""
+
+    figure: Any
+    axes: Any  # (rows, columns) array of axes
+
+    def done(self, name: str, title: str, alt: str, csv: str) -> Drawing:
+        """The figure as it is now."""
+        svg, png = io.StringIO(), io.BytesIO()
+        self.figure.savefig(svg, format="svg", metadata={"Date": None})
+        self.figure.savefig(png, format="png", dpi=200)
+        return Drawing(name, title, alt, csv, svg.getvalue(), png.getvalue())
+
+
+@contextmanager
+def canvas(rows: int, columns: int, height: float, width: float = WIDTH, **options: Any) -> Iterator[Canvas]:
+    """A figure of ``rows`` x ``columns`` panels; finish it with ``done`` before the style is put back."""
+    require_matplotlib()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield Canvas(figure, figure.subplots(rows, columns, squeeze=False, **options))
+
+
+def band(axis: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label: str, place: int) -> None:
+    """A line through the means of ``seeds`` (one list for each x) with a band of one standard deviation."""
+    mean = [fmean(values) for values in seeds]
+    spread = [stdev(values) if len(values) > 1 else 0.0 for values in seeds]
+    colour = COLOURS[place % len(COLOURS)]
+    low, high = ([m + sign * s for m, s in zip(mean, spread, strict=True)] for sign in (-1, 1))
+    axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    style = {"color": colour, "marker": MARKS[place % len(MARKS)], "linestyle": DASHES[place % len(DASHES)]}
+    axis.plot(x, mean, label=label, markersize=4, linewidth=1.4, **style)
+
+
+def level(axis: Any, values: Sequence[float], label: str) -> None:
+    """A grey line across the panel: what does not depend on x."""
+    axis.axhline(fmean(values), color=GREY, linewidth=1.2, linestyle=(0, (3, 2)), label=label)
+
+
+def legend_below(panel: Canvas, columns: int = 3) -> None:
+    """One legend for all panels, under them."""
+    handles, labels = panel.axes[0, 0].get_legend_handles_labels()
+    panel.figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), frameon=False)

@@ -1,0 +1,227 @@
+"""What the features look like at the end of training: t-SNE of the memory, with numbers that check what the eye sees.
+
+All runs show the same samples in the same colours. Samples in memory were trained on, so how compact they are says
+little about others: the numbers on test images stand beside.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from s6mod.analysis.draw import COLOURS, MARKS, canvas, legend_below
+from s6mod.analysis.opened import Opened, open_run, task_accuracy
+from s6mod.analysis.question import ranges, slug
+from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
+from s6mod.errors import ConfigError
+from s6mod.experiments.statistics import Estimate
+from s6mod.metrics import ncm_scores, nearest_centroid
+
+Array = npt.NDArray[np.float64]
+FEW = 10  # classes that have a colour and a mark of their own, and a legend
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How features (N, F) of labelled samples lie; distances are Euclidean, in the features' own unit."""
+
+    silhouette: float  # -1 ... 1: how much nearer a sample is to its own class than to the nearest other
+    within: float  # mean distance of a sample from the mean of its class
+    between: float  # mean distance between the means of two classes
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor) -> "Geometry":
+        """Of at least two classes."""
+        from sklearn.metrics import silhouette_score
+
+        features = features.double()
+        classes, places = labels.unique(return_inverse=True)
+        means = torch.stack([features[places == place].mean(0) for place in range(len(classes))])
+        within = (features - means[places]).norm(dim=1).mean().item()
+        between = torch.pdist(means).mean().item()
+        return cls(float(silhouette_score(features.numpy(), labels.numpy())), within, between)
+
+    @property
+    def ratio(self) -> float:
+        """Within by between: a number without a unit, lower where classes are more compact."""
+        return self.within / self.between
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """Features of the same images in one run: of the backbone, and of the branch if it has some."""
+
+    backbone: Tensor  # (N, F)
+    branch: Tensor | None  # (N, d)
+
+
+def study_features(folders: Sequence[Path], device: str = "auto", data_root: str | None = None) -> Study:
+    """t-SNE of the first seed given of each learner; the table has all runs."""
+    runs = [_Summary.of(open_run(folder, device, data_root)) for folder in folders]
+    shown = list({run.label: run for run in reversed(runs)}.values())[::-1]
+    seed = runs[0].seed
+    shown = [run for run in shown if run.seed == seed] or shown[:1]
+    rows = _common([run.images for run in shown])
+    labels = shown[0].labels[rows[0]]
+    drawing = _pictures(shown, rows, labels)
+    text = (
+        "t-SNE of the backbone's features of the replay memory at the end of training: the same "
+        f"{len(labels)} samples and the same colours in each panel, one colour and mark for each class in the order of "
+        "the stream. Silhouette (-1 to 1, higher is better) and within/between (mean distance to the class mean by "
+        "mean distance of class means, lower is better) are computed on the features, not on the picture. "
+        "NCM Acc: nearest class mean on test images, means from the memory."
+    )
+    place = runs[0].cell.split("/", 1)[1]
+    name = slug("features", "-".join(dict.fromkeys(run.label for run in runs)), place)
+    title = f"Features at the end of training, {place.replace('/', ', M = ')}"
+    return Study(name, title, text, [drawing], [_table(runs)])
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """What is kept of a run once its networks are let go."""
+
+    label: str
+    cell: str
+    seed: int
+    images: Tensor  # of the memory
+    labels: Tensor
+    class_order: tuple[int, ...]
+    class_names: tuple[str, ...]
+    memory: Spaces
+    numbers: dict[str, float]
+
+    @classmethod
+    def of(cls, run: Opened) -> "_Summary":
+        images, labels = run.memory()
+        memory = spaces(run, images)
+        test = spaces(run, run.dataset.test_images)
+        geometry, unseen = Geometry.of(memory.backbone, labels), Geometry.of(test.backbone, run.dataset.test_labels)
+        numbers = {
+            "silhouette": geometry.silhouette,
+            "within": geometry.within,
+            "between": geometry.between,
+            "within/between": geometry.ratio,
+            "silhouette, test": unseen.silhouette,
+            "within/between, test": unseen.ratio,
+            "NCM Acc (%)": ncm_accuracy(run, memory.backbone, test.backbone),
+        }
+        if memory.branch is not None and test.branch is not None:
+            numbers["NCM Acc, branch (%)"] = ncm_accuracy(run, memory.branch, test.branch)
+        order, names = run.plan.class_order, run.dataset.class_names
+        return cls(run.label, run.config.cell, run.config.seed, images.cpu(), labels, order, names, memory, numbers)
+
+
+def spaces(run: Opened, images: Tensor) -> Spaces:
+    """Features of images in eval mode; those of two peers are averaged, as predictions by the nearest mean do."""
+    chunks: list[list[Tensor]] = []
+    for outputs in run.predictor().outputs(images):
+        parts = [torch.stack([out.features.float() for out in outputs]).mean(0)]
+        own = [
+            peer.branch.features(out.feature_map)
+            for peer, out in zip(run.learner.peers, outputs, strict=True)
+            if peer.branch is not None
+        ]
+        known = [features.float() for features in own if features is not None]
+        chunks.append([part.cpu() for part in (*parts, *([torch.stack(known).mean(0)] if known else []))])
+    found = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
+    return Spaces(found[0], found[1] if len(found) > 1 else None)
+
+
+def ncm_accuracy(run: Opened, memory: Tensor, test: Tensor) -> float:
+    """Acc in percent on the test images, by the nearest class mean of the memory, in any feature space."""
+    _, labels = run.memory()
+    means, present = nearest_centroid(memory, labels, run.dataset.num_classes)
+    return task_accuracy(ncm_scores(test, means, present).argmax(1), run.dataset.test_labels, run.plan)
+
+
+def _common(memories: Sequence[Tensor]) -> list[Tensor]:
+    """Rows of the images that all memories hold, in the order of the first one's."""
+    keys = [{image.numpy().tobytes(): row for row, image in enumerate(images)} for images in memories]
+    shared = [key for key in keys[0] if all(key in other for other in keys)]
+    if len(shared) < 10:
+        raise ConfigError(
+            f"expected runs whose memories share samples, got {len(shared)} in common; give runs of one data set, "
+            "memory size and seed"
+        )
+    return [torch.tensor([rows[key] for key in shared]) for rows in keys]
+
+
+def _pictures(runs: Sequence[_Summary], rows: Sequence[Tensor], labels: Tensor) -> Drawing:
+    order = {label: place for place, label in enumerate(runs[0].class_order)}
+    places = np.array([order[label] for label in labels.tolist()])
+    names = [runs[0].class_names[label] for label in order]
+    data: list[list[Any]] = []
+    columns = min(len(runs), 2)
+    lines = -(-len(runs) // columns)
+    with canvas(lines, columns, 0.4 + 2.75 * lines) as panel:
+        for axis, run, chosen in zip(panel.axes.flat, runs, rows, strict=False):
+            points = _tsne(run.memory.backbone[chosen])
+            _scatter(axis, points, places, names)
+            data += [[run.label, names[k], *point] for k, point in zip(places, points.tolist(), strict=True)]
+            axis.set(title=run.label, xticks=[], yticks=[], xlabel=_under(run.numbers))
+            axis.spines[:].set_visible(False)
+        for axis in panel.axes.flat[len(runs) :]:
+            axis.set_visible(False)
+        if len(names) <= FEW:
+            legend_below(panel, 5)
+        title = f"t-SNE of the memory's features, seed {runs[0].seed}"
+        panel.figure.suptitle(f"{title} (no unit)", fontsize=9)
+        alt = f"{title}. " + "; ".join(f"{run.label}: {_under(run.numbers)}".replace("\n", ", ") for run in runs)
+        return panel.done("tsne", title, alt, csv_text(("learner", "class", "x", "y"), data))
+
+
+def _tsne(features: Tensor) -> Array:
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(features) - 1) / 3)
+    found: Array = TSNE(2, perplexity=perplexity, init="pca", random_state=0).fit_transform(features.numpy())
+    return found
+
+
+def _scatter(axis: Any, points: Array, places: npt.NDArray[np.int64], names: Sequence[str]) -> None:
+    """Few classes: Okabe and Ito's colours. Many: from dark (first in the stream) to light (last). Marks go round."""
+    from matplotlib import colormaps
+
+    few = len(names) <= FEW
+    for place, name in enumerate(names):
+        here = points[places == place]
+        colour = COLOURS[place % len(COLOURS)] if few else colormaps["viridis"](place / (len(names) - 1))
+        style = {"marker": MARKS[place % len(MARKS)], "s": 9 if few else 5, "linewidths": 0, "alpha": 0.85}
+        axis.scatter(*here.T, color=colour, label=name, rasterized=True, **style)
+
+
+def _under(numbers: dict[str, float]) -> str:
+    """The numbers under a picture, in two or three short lines."""
+    text = f"silhouette {numbers['silhouette']:.2f}, within/between {numbers['within/between']:.2f}\n"
+    text += f"NCM Acc {numbers['NCM Acc (%)']:.1f} %"
+    own = numbers.get("NCM Acc, branch (%)")
+    return text if own is None else f"{text}\nNCM Acc, branch {own:.1f} %"
+
+
+def _table(runs: Sequence[_Summary]) -> PlainTable:
+    """Means over the seeds of each learner."""
+    groups: dict[str, list[_Summary]] = defaultdict(list)
+    for run in runs:
+        groups[run.label].append(run)
+    columns = list(dict.fromkeys(column for run in runs for column in run.numbers))
+    rows = []
+    for label, group in groups.items():
+        texts = []
+        for column in columns:
+            values = [run.numbers[column] for run in group if column in run.numbers]
+            texts.append(_spread(Estimate.of(values)) if values else "")
+        rows.append([label, ranges(sorted(run.seed for run in group)), *texts])
+    return PlainTable(
+        "Compactness and nearest class mean (mean ± std over seeds)", ("learner", "seeds", *columns), rows
+    )
+
+
+def _spread(value: Estimate) -> str:
+    return f"{value.mean:.2f}" if value.std is None else f"{value.mean:.2f}±{value.std:.2f}"

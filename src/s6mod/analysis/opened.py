@@ -1,0 +1,84 @@
+"""A finished run opened again: its learner as it was at the end of training. Nothing is written."""
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s6mod.config import merge
+from s6mod.data import DataConfig, Dataset, StreamPlan
+from s6mod.engine.checkpoint import read_state
+from s6mod.engine.evaluate import Predictor
+from s6mod.engine.run_config import RunConfig, read_run_config
+from s6mod.errors import CheckpointError
+from s6mod.learner import Learner
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run with its learner; what is done to the learner stays here."""
+
+    folder: Path
+    config: RunConfig
+    learner: Learner
+    dataset: Dataset
+    plan: StreamPlan
+    result: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Method and branch."""
+        return self.config.cell.split("/")[0]
+
+    def predictor(self) -> Predictor:
+        """Passes of all images through all peers, in large batches."""
+        learner = self.learner
+        return Predictor(learner.method, learner.peers, learner.memory, learner.engine)
+
+    def memory(self) -> tuple[Tensor, Tensor]:
+        """Images and labels (on the host) of the replay memory."""
+        memory = self.learner.memory
+        return memory.images[: len(memory)], memory.labels[: len(memory)]
+
+
+def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -> Opened:
+    """The run in a folder; ``data_root``: where the data lies here, if elsewhere than when it was run."""
+    elsewhere: dict[str, Any] = {"engine": {"device": device, "capture": "off"}}
+    if data_root is not None:
+        elsewhere["data"] = {"root": data_root}
+    config = RunConfig.parse(merge(read_run_config(folder).plain(), elsewhere))
+    if not (folder / "result.json").exists():
+        raise CheckpointError(f"expected a finished run, got {folder} without a result; resume it first")
+    if not (folder / "checkpoint" / "state.json").exists():
+        raise CheckpointError(
+            f"expected a checkpoint in {folder}, got none; run it again with --set output.keep_checkpoint=true"
+        )
+    state, header = read_state(folder / "checkpoint")
+    if header["hash"] != config.hash:
+        raise CheckpointError(
+            f"expected a checkpoint of run {config.hash}, got one of {header['hash']} in {folder}; restore it"
+        )
+    dataset = _load(config.data)
+    learner = Learner.from_config(config.learner_config(dataset))
+    learner.load_state_dict(state["learner"], tuple(header["image_shape"]))
+    plan = StreamPlan.load(folder / "stream.safetensors")
+    result = json.loads((folder / "result.json").read_text())
+    return Opened(folder, config, learner, dataset.to(learner.engine.device), plan, result)
+
+
+def task_accuracy(predictions: Tensor, labels: Tensor, plan: StreamPlan) -> float:
+    """Acc in percent: the mean over tasks of the accuracy on the classes of each."""
+    shares = []
+    for classes in plan.task_classes:
+        rows = torch.isin(labels, torch.tensor(classes))
+        shares.append(100 * (predictions[rows] == labels[rows]).double().mean().item())
+    return sum(shares) / len(shares)
+
+
+@functools.cache
+def _load(config: DataConfig) -> Dataset:
+    return config.load()

@@ -1,0 +1,224 @@
+"""How S6MOD answers to its knobs: the weights alpha and beta, the number of patterns, and how many of them are active.
+
+Lines in the figures are means over seeds, bands one standard deviation; intervals stand in the tables.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from s6mod.analysis.draw import DASHES, GREY, Canvas, band, canvas, legend_below, level
+from s6mod.analysis.question import Answers, Question, branch_option, slug
+from s6mod.analysis.study import Drawing, Study, csv_text
+from s6mod.config import nearest
+from s6mod.errors import ConfigError
+from s6mod.experiments.cells import Cell
+from s6mod.experiments.paper import PATTERNS, Metric, paper_figures
+from s6mod.metrics import AccuracyMatrix, Metrics
+
+WEIGHTS = {"alpha": (0.01, 0.1, 0.5, 1.0, 5.0), "beta": (0.1, 1.0, 5.0, 10.0, 25.0)}  # the paper's values
+METRICS: tuple[Metric, Metric] = ("accuracy", "forgetting")
+LABELS: dict[Metric, str] = {"accuracy": "Acc (%)", "forgetting": "AF (%)", "learning_accuracy": "N-Acc (%)"}
+
+
+def study(name: str, whole: Cell, values: Sequence[float] | None = None) -> Question:
+    """The study of that name; ``values``: what to vary over, where it varies a number."""
+    if name not in STUDIES:
+        raise ConfigError(f"expected a study, got {name!r}; {nearest(name, STUDIES)}")
+    return STUDIES[name](whole, values)
+
+
+def _place(whole: Cell) -> str:
+    return f"{whole.method} + S6MOD, {whole.data}, M = {whole.memory}"
+
+
+# --- weights --------------------------------------------------------------------------------------------------
+
+
+def _weight(name: str) -> Callable[[Cell, Sequence[float] | None], Question]:
+    def ask(whole: Cell, values: Sequence[float] | None) -> Question:
+        chosen = sorted({*map(float, values or WEIGHTS[name]), branch_option(whole, name)})
+        cells = {whole.method: whole.base}
+        for value in chosen:
+            cells[f"{name} = {value:g}"] = replace(whole, changes=(*whole.changes, f"{name}={value}"))
+        if name == "alpha":  # the weight of L_Diff, which the control has too
+            for value in chosen:
+                control = replace(whole.with_branch("confidence"), changes=(f"alpha={value}",))
+                cells[f"confidence, alpha = {value:g}"] = control
+        printed = paper_figures("sensitivity", whole).get(name, {})
+        figures = {f"{name} = {value}": pair for value, pair in printed.items()}
+
+        def answer(found: Answers) -> Study:
+            return _sensitivity(found, name, chosen)
+
+        return Question(
+            slug(name, whole.name), f"Sensitivity to {name}: {_place(whole)}", whole, cells, answer, figures
+        )
+
+    return ask
+
+
+def _sensitivity(found: Answers, name: str, chosen: list[float]) -> Study:
+    method = found.question.whole.method
+    loss, other = ("L_Diff", "beta") if name == "alpha" else ("L_Cont", "alpha")
+    series = {f"{method} + S6MOD": [f"{name} = {value:g}" for value in chosen]}
+    text = f"{name} weighs {loss}; {other} = {branch_option(found.question.whole, other):g}. "
+    text += "Lines are means over seeds, bands one standard deviation. "
+    if name == "alpha":
+        series[f"{method} + confidence"] = [f"confidence, alpha = {value:g}" for value in chosen]
+        text += "The control puts a confidence penalty of the same weight on the base head and has no branch. "
+    with canvas(1, 2, 2.5) as panel:
+        for axis, metric in zip(panel.axes[0], METRICS, strict=True):
+            level(axis, [*found.values(method, metric).values()] or [float("nan")], f"{method} alone")
+            for place, (label, labels) in enumerate(series.items()):
+                _line(axis, found, labels, metric, label, place)
+            axis.set_xticks(range(len(chosen)), [f"{value:g}" for value in chosen])
+            axis.set(xlabel=f"{name} (weight of {loss})", ylabel=LABELS[metric])
+        legend_below(panel)
+        drawing = _done(
+            panel,
+            found,
+            name,
+            f"Acc and AF against {name}",
+            [method, *(label for each in series.values() for label in each)],
+        )
+    return Study(found.question.name, found.question.title, text + found.note, [drawing], filled=found.table())
+
+
+# --- number of patterns ---------------------------------------------------------------------------------------
+
+
+def _patterns(whole: Cell, values: Sequence[float] | None) -> Question:
+    counts = sorted({int(value) for value in values or PATTERNS})
+    cells = {whole.method: whole.base}
+    for count in counts:
+        changes = (*whole.changes, f"num_patterns={count}")
+        cells[f"N = {count}, routing"] = replace(whole, changes=changes)
+        cells[f"N = {count}, all active"] = replace(whole, changes=(*changes, f"fixed_patterns={count}"))
+
+    def answer(found: Answers) -> Study:
+        return _pattern_number(found, counts)
+
+    title = f"Number of patterns: {_place(whole)}"
+    return Question(slug("patterns", whole.name), title, whole, cells, answer, {})
+
+
+def _pattern_number(found: Answers, counts: list[int]) -> Study:
+    """The paper's four panels: N-Acc and AF against N, without and with routing; the other row in grey."""
+    kinds = {"all active": "all N patterns active", "routing": "class-conditional routing"}
+    metrics: tuple[Metric, Metric] = ("learning_accuracy", "forgetting")
+    series = {kind: [f"N = {count}, {kind}" for count in counts] for kind in kinds}
+    with canvas(2, 2, 4.0, sharex=True, sharey="col") as panel:
+        for row, kind in enumerate(kinds):
+            for axis, metric in zip(panel.axes[row], metrics, strict=True):
+                other = series["routing" if kind == "all active" else "all active"]
+                means = [(x, found.values(label, metric)) for x, label in enumerate(other)]
+                line = [(x, sum(values.values()) / len(values)) for x, values in means if values]
+                if line:
+                    axis.plot(*zip(*line, strict=True), color=GREY, linewidth=1, linestyle=DASHES[2])
+                _line(axis, found, series[kind], metric, kinds[kind], row)
+                axis.set(ylabel=LABELS[metric], title=kinds[kind] if metric == metrics[0] else "")
+                axis.set_xticks(range(len(counts)), list(map(str, counts)))
+        for axis in panel.axes[1]:
+            axis.set_xlabel("number N of patterns")
+        labels = [label for pair in series.values() for label in pair]
+        drawing = _done(panel, found, "patterns", "N-Acc and AF against the number of patterns", labels)
+    text = (
+        "New-task accuracy and average forgetting against the number N of discretization patterns, with all of them "
+        "active and with class-conditional routing. Lines are means over seeds, bands one standard deviation; in each "
+        "panel the grey line is the mean of the other row. "
+    )
+    return Study(found.question.name, found.question.title, text + found.note, [drawing], filled=found.table())
+
+
+# --- routing --------------------------------------------------------------------------------------------------
+
+
+def _routing(whole: Cell, values: Sequence[float] | None) -> Question:
+    if values:
+        raise ConfigError("expected no values for the routing study, which varies none, got some; leave out --values")
+    size = int(branch_option(whole, "num_patterns"))
+    cells = {whole.method: whole.base, "N_k by class": whole}
+    for fixed, label in ((1, "N_k = 1"), (size, f"N_k = N = {size}")):
+        cells[label] = replace(whole, changes=(*whole.changes, f"fixed_patterns={fixed}"))
+    title = f"Routing: {_place(whole)}"
+    return Question(slug("routing", whole.name), title, whole, cells, _routing_over_tasks, {})
+
+
+def _routing_over_tasks(found: Answers) -> Study:
+    """New-task accuracy a[t, t] and AF after each task."""
+    rows: list[list[object]] = []
+    with canvas(1, 2, 2.7) as panel:
+        new, lost = panel.axes[0]
+        for place, label in enumerate(label for label in found.question.cells if label in found.runs):
+            matrices = found.matrices(label)
+            accuracy = {seed: matrix.values.diagonal().tolist() for seed, matrix in matrices.items()}
+            forgetting = {seed: forgetting_over_tasks(matrix) for seed, matrix in matrices.items()}
+            for metric, by_seed, first in (("new-task accuracy", accuracy, 1), ("forgetting", forgetting, 2)):
+                for seed, series in by_seed.items():
+                    rows += [[label, metric, seed, task, value] for task, value in enumerate(series, first)]
+            tasks = len(next(iter(accuracy.values())))
+            shown = f"{label} alone" if label == found.question.whole.method else label
+            order = (place - 1) % 4  # the method alone comes last in colours
+            band(new, range(1, tasks + 1), list(zip(*accuracy.values(), strict=True)), shown, order)
+            if tasks > 1:
+                band(lost, range(2, tasks + 1), list(zip(*forgetting.values(), strict=True)), shown, order)
+        new.set(xlabel="task just learned", ylabel="new-task accuracy (%)")
+        lost.set(xlabel="after task", ylabel="AF, average forgetting (%)")
+        for axis in (new, lost):
+            axis.xaxis.get_major_locator().set_params(integer=True)
+        legend_below(panel, 4)
+        title = "New-task accuracy and forgetting over tasks"
+        alt = f"{title}. " + _means(found, list(found.runs), ("learning_accuracy", "forgetting"))
+        drawing = panel.done("routing", title, alt, csv_text(("learner", "metric", "seed", "task", "value"), rows))
+    text = (
+        "Accuracy on the task just learned, and average forgetting of those before it, where each class has one "
+        "active pattern, all of them, or as many as class-conditional routing gives it. Lines are means over seeds, "
+        "bands one standard deviation. "
+    )
+    return Study(found.question.name, found.question.title, text + found.note, [drawing], filled=found.table())
+
+
+def forgetting_over_tasks(matrix: AccuracyMatrix) -> list[float]:
+    """AF (as in CCL-DC) after task 2, 3, ..., T, from the tasks up to there."""
+    rows = matrix.rows()
+    return [Metrics.of(AccuracyMatrix.from_rows(rows[:tasks])).forgetting for tasks in range(2, len(rows) + 1)]
+
+
+STUDIES: dict[str, Callable[[Cell, Sequence[float] | None], Question]] = {
+    "alpha": _weight("alpha"),
+    "beta": _weight("beta"),
+    "patterns": _patterns,
+    "routing": _routing,
+}
+
+
+# --- what they share ------------------------------------------------------------------------------------------
+
+
+def _line(axis: object, found: Answers, labels: list[str], metric: Metric, name: str, place: int) -> None:
+    """One metric over the labels, at 0, 1, 2, ...; labels that have not been run are left out."""
+    points = [(x, [*found.values(label, metric).values()]) for x, label in enumerate(labels)]
+    known = [(x, values) for x, values in points if values]
+    if known:
+        band(axis, [x for x, _ in known], [values for _, values in known], name, place)
+
+
+def _done(panel: Canvas, found: Answers, name: str, title: str, labels: list[str]) -> Drawing:
+    rows = [
+        [label, metric, seed, value]
+        for label in labels
+        for metric in LABELS
+        for seed, value in found.values(label, metric).items()
+    ]
+    alt = f"{title}. " + _means(found, labels, tuple(LABELS))
+    return panel.done(name, title, alt, csv_text(("learner", "metric", "seed", "value"), rows))
+
+
+def _means(found: Answers, labels: Sequence[str], metrics: Sequence[Metric]) -> str:
+    """The means in words."""
+    parts = []
+    for label in labels:
+        known = [(LABELS[metric].split()[0], [*found.values(label, metric).values()]) for metric in metrics]
+        told = ", ".join(f"{short} {sum(values) / len(values):.1f} %" for short, values in known if values)
+        parts += [f"{label}: {told}"] if told else []
+    return "; ".join(parts)

@@ -1,0 +1,127 @@
+"""``s6mod study``: sensitivity, number of patterns and routing; what it shares with ``s6mod ablate``."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from s6mod.cli.app import app
+
+WHAT = "What to run"
+HOW = "How to run it"
+
+Learner = Annotated[str, typer.Argument(metavar="METHOD", help="METHOD[/DATA/MEMORY], e.g. er or onpro/cifar100/2000.")]
+Data = Annotated[str | None, typer.Option(help="Data set.  [default: digits]", rich_help_panel=WHAT)]
+Memory = Annotated[int | None, typer.Option(help="Memory size.  [default: the preset's]", rich_help_panel=WHAT)]
+Seeds = Annotated[str, typer.Option(help="E.g. 0-4 or 0,2,5.", rich_help_panel=WHAT)]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="key=value for any field; branch.KEY=VALUE is for S6MOD alone; repeatable.", rich_help_panel=WHAT
+    ),
+]
+To = Annotated[
+    Path | None, typer.Option(help="Folder for figures and tables.  [default: OUT/studies/NAME]", rich_help_panel=HOW)
+]
+Out = Annotated[Path, typer.Option(help="Parent of the run folders.", rich_help_panel=HOW)]
+Stores = Annotated[
+    list[Path] | None,
+    typer.Option(help="Where else done runs are looked for; repeatable.  [default: results, if there]"),
+]
+NoRun = Annotated[bool, typer.Option("--no-run", help="Draw what is finished; start nothing.", rich_help_panel=HOW)]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)]
+DataRoot = Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes on a CPU.  [default: one a core]", rich_help_panel=HOW)
+]
+AtOnce = Annotated[
+    int | None, typer.Option(min=1, help="Runs that share a GPU.  [default: by free memory]", rich_help_panel=HOW)
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Run on a CPU what is meant for a GPU.", rich_help_panel=HOW)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.", rich_help_panel=HOW)]
+
+
+@app.command()
+def study(
+    name: Annotated[Literal["alpha", "beta", "patterns", "routing"], typer.Argument(help="What to study.")],
+    method: Learner,
+    values: Annotated[
+        str | None, typer.Option(help="What to vary over, e.g. 0.1,1,5.  [default: the paper's]", rich_help_panel=WHAT)
+    ] = None,
+    data: Data = None,
+    memory: Memory = None,
+    seeds: Seeds = "0-2",
+    assignments: Assignments = None,
+    to: To = None,
+    out: Out = Path("runs"),
+    store: Stores = None,
+    no_run: NoRun = False,
+    device: Device = "auto",
+    data_root: DataRoot = None,
+    workers: Workers = None,
+    at_once: AtOnce = None,
+    yes: Yes = False,
+    quiet: Quiet = False,
+) -> None:
+    """How S6MOD answers to alpha, beta, the number of patterns or its routing: runs, table and figure."""
+    from s6mod.analysis.question import split_changes, whole_cell
+    from s6mod.analysis.studies import study as ask
+
+    branch, others = split_changes(assignments or [])
+    question = ask(name, whole_cell(method, data, memory, branch), _numbers(values)).over(others)
+    place = {"out": out, "store": store, "device": device, "data_root": data_root}
+    carry_out(question, seeds, to, no_run, place, (workers, at_once, yes, quiet))
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected numbers such as 0.1,1,5, got {text!r}") from None
+
+
+def carry_out(
+    question: Any, seeds: str, to: Path | None, no_run: bool, place: dict[str, Any], how: tuple[Any, ...]
+) -> None:
+    """Run what is missing of a question, answer it from all its finished runs, and show and write the answer."""
+    from s6mod.analysis.question import answers
+    from s6mod.cli.sweep import conclude, launch
+    from s6mod.experiments.store import scan
+    from s6mod.experiments.sweep import numbers, sweep_of
+    from s6mod.report.figures import require_matplotlib
+
+    require_matplotlib()
+    out, store = place["out"], place["store"]
+    folders = [out, *(store if store is not None else [Path("results")])]
+    found = scan(folder for folder in folders if folder.is_dir() or folder in (store or []))
+    for problem in found.problems:
+        typer.echo(f"warning: {problem}", err=True)
+    elsewhere: dict[str, Any] = {"engine": {"device": place["device"]}}
+    if place["data_root"] is not None:
+        elsewhere["data"] = {"root": place["data_root"]}
+    wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
+    todo = sweep_of(wanted, {}, elsewhere, out, found)
+    console = Console()
+    if not no_run:
+        workers, at_once, yes, quiet = how
+        outcome = launch(todo, console, place["device"], workers, at_once, 0, yes, quiet)
+        conclude(todo, outcome, len(todo.finished()))
+    answer = question.answer(answers(question, todo.finished(), todo.trainings))
+    deliver(answer, to or out / "studies" / answer.name, console)
+
+
+def deliver(study: Any, folder: Path, console: Console) -> None:
+    """Print a study's tables, write its files and say where they are."""
+    from s6mod.experiments.columns import align
+    from s6mod.experiments.render import show
+
+    if study.filled is not None:
+        show(study.filled, console)
+    for each in study.tables:
+        console.print(each.title, style="bold", highlight=False, markup=False)
+        for line in align([each.columns, *each.rows], frozenset({0})):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(study.text, highlight=False, markup=False)
+    study.write(folder)
+    console.print(str(folder), soft_wrap=True, highlight=False, markup=False)

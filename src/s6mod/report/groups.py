@@ -1,0 +1,110 @@
+"""Runs of one setting over its seeds, and what they gain over their base and its controls, paired by seed.
+
+Precisions are never mixed. What is compared must share everything but the branch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from s6mod.experiments.presets import CONTROLS
+from s6mod.experiments.schema import base_setting, departures
+from s6mod.experiments.statistics import Estimate, paired
+from s6mod.experiments.store import StoredRun
+from s6mod.report.source import RunData
+
+
+@dataclass(frozen=True)
+class Group:
+    """One setting in one precision, with its finished runs by seed; ``runs`` are those shown in full."""
+
+    label: str
+    colour: int
+    finished: Mapping[int, StoredRun]
+    runs: Sequence[RunData]  # empty: taken from the store, only to compare with
+
+    @property
+    def example(self) -> StoredRun:
+        """One of its runs: all share the setting."""
+        return self.runs[0].stored if self.runs else next(iter(self.finished.values()))
+
+    @property
+    def branch(self) -> str | None:
+        """The name of its branch."""
+        branch = self.example.config["branch"]
+        return str(branch["name"]) if branch else None
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """What groups share that may be compared: everything but the branch."""
+        return base_setting(self.example.config), self.example.precision
+
+    def values(self, metric: str, scores: str | None = None) -> dict[int, float]:
+        """A metric of its finished runs by seed."""
+        found = {seed: run.metric(metric, scores) for seed, run in sorted(self.finished.items())}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def estimate(self, metric: str, scores: str | None = None) -> Estimate | None:
+        """Its mean over seeds."""
+        values = list(self.values(metric, scores).values())
+        return Estimate.of(values) if values else None
+
+    def gain(self, over: "Group", metric: str) -> Estimate | None:
+        """How much more of a metric it has than another group, over the seeds of both."""
+        return paired(self.values(metric), over.values(metric))
+
+    def opponents(self, groups: Iterable["Group"]) -> list["Group"]:
+        """Base and controls that its gains are measured from: a base has none, a control has the base."""
+        if self.branch is None:
+            return []
+        wanted = (None,) if self.branch in CONTROLS else (None, *CONTROLS)
+        return [each for each in groups if each.family == self.family and each.branch in wanted]
+
+
+def group_runs(runs: Sequence[RunData], store: Iterable[StoredRun] = ()) -> list[Group]:
+    """Runs by setting and precision, bases first; finished bases and controls of the ``store`` are put beside them."""
+    shown: dict[tuple[str, str], list[RunData]] = {}
+    for run in runs:
+        shown.setdefault((run.stored.setting, run.stored.precision), []).append(run)
+    finished = {
+        key: {run.stored.seed: run.stored for run in group if run.stored.result is not None}
+        for key, group in shown.items()
+    }
+    families = {(base_setting(group[0].stored.config), group[0].stored.precision) for group in shown.values()}
+    for stored in store:
+        key, branch = (stored.setting, stored.precision), stored.config["branch"]
+        opponent = branch is None or branch["name"] in CONTROLS
+        related = stored.result is not None and (base_setting(stored.config), stored.precision) in families
+        if key not in shown and opponent and related:
+            finished.setdefault(key, {}).setdefault(stored.seed, stored)
+    examples = {
+        key: shown[key][0].stored if key in shown else next(iter(own.values())) for key, own in finished.items()
+    }
+    order = sorted(finished, key=lambda key: _place(examples[key]))
+    labels = _labels([examples[key] for key in order])
+    return [
+        Group(label, colour, finished[key], sorted(shown.get(key, []), key=lambda run: run.stored.seed))
+        for colour, (key, label) in enumerate(zip(order, labels, strict=True))
+    ]
+
+
+def _place(run: StoredRun) -> tuple[str, int, str, str, int]:
+    """Where it stands: what is compared stands together, the base first, then controls."""
+    config, branch = run.config, run.config["branch"]
+    rank = 0 if branch is None else 1 if branch["name"] in CONTROLS else 2
+    return config["data"]["name"], config["memory_size"], config["method"]["name"], run.precision, rank
+
+
+def _labels(runs: Sequence[StoredRun]) -> list[str]:
+    """The shortest names that tell the runs apart: the learner, then what else differs."""
+    labels = []
+    for run in runs:
+        data, memory = run.config["data"]["name"], run.config["memory_size"]
+        parts = [data] * (len({each.config["data"]["name"] for each in runs}) > 1)
+        parts += [f"M = {memory}"] * (len({each.config["memory_size"] for each in runs}) > 1)
+        parts += [run.precision] * (len({each.precision for each in runs}) > 1)
+        others = [each for each in runs if each.cell == run.cell]
+        changes = dict.fromkeys(change for each in others for change in departures(run.config, each.config))
+        parts += [change.removeprefix("branch.") for change in changes]
+        learner = run.cell.partition("/")[0]
+        labels.append(f"{learner} ({', '.join(parts)})" if parts else learner)
+    return labels

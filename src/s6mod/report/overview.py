@@ -1,0 +1,152 @@
+"""The first section: headline figures of each setting against its base, its controls and the paper."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+
+from s6mod.experiments.paper import table as paper_table
+from s6mod.experiments.render import COLUMNS, LEGEND, cells
+from s6mod.experiments.schema import complete, setting
+from s6mod.experiments.statistics import Estimate
+from s6mod.experiments.tables import MOSE, Results, Row
+from s6mod.report.charts import Dots, Figure, dots
+from s6mod.report.groups import Group
+from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
+from s6mod.report.source import RunData
+
+PaperFigures = dict[tuple[str, str], float]  # by setting and metric
+
+
+def overview(groups: Sequence[Group]) -> Section:
+    """Headline figures."""
+    under_way = [(group, run) for group in groups for run in group.runs if run.stored.result is None]
+    done = [group for group in groups if group.values("accuracy")]
+    rows, published = _beside_paper(done)
+    parts = [_progress(under_way)] if under_way else []
+    if done:
+        parts.append(f'<div class="cards">{"".join(_card(group, groups) for group in done)}</div>')
+        parts.append(figures(figure(*drawn) for drawn in _dots(done, published)))
+        parts.append(_metrics(done))
+        parts.append(_gains(done))
+    if rows:
+        parts.append(table(("figure", *COLUMNS), [(row.section, *cells(row)) for row in rows], "Beside the paper"))
+        parts.append(paragraph(LEGEND[0].upper() + LEGEND[1:] + ".", "note"))
+    return Section("overview", "Overview", "".join(parts))
+
+
+def _progress(runs: Sequence[tuple[Group, RunData]]) -> str:
+    rows = []
+    for group, run in runs:
+        latest = run.matrix[-1] if run.matrix else []
+        planned = f" of {run.planned_steps}" if run.planned_steps else ""
+        accuracy = f"{sum(latest) / len(latest):.1f}" if latest else ""
+        name = f"{group.label}, seed {run.stored.seed}"
+        rows.append((name, run.stored.status, f"{run.step}{planned}", len(run.matrix), accuracy))
+    columns = ("run", "status", "batches", "tasks learned", "accuracy over them (%)")
+    return table(columns, rows, "Not finished: in no figure of this section")
+
+
+def _card(group: Group, groups: Sequence[Group]) -> str:
+    accuracy = group.estimate("accuracy")
+    assert accuracy is not None
+    spread_of = f"<small> ± {accuracy.std:.2f}</small>" if accuracy.std is not None else ""
+    chips = "".join(_chip(group, other) for other in group.opponents(groups))
+    seeds = f"{accuracy.n} seed{'s' if accuracy.n > 1 else ''}"
+    return (
+        f'<div class="card k{group.colour % 6}"><h3>{escape(group.label)}</h3>'
+        f'<p class="big">{accuracy.mean:.2f}{spread_of}</p><p class="note">Acc in percent, {seeds}</p>{chips}</div>'
+    )
+
+
+def _chip(group: Group, other: Group) -> str:
+    difference = group.gain(other, "accuracy")
+    if difference is None:
+        return ""
+    kind, told = _beyond_chance(difference)
+    text = f"{gain(difference)} over {other.label}: {told} ({difference.n} paired)"
+    return f'<p class="chip {kind}">{escape(text)}</p>'
+
+
+def _beyond_chance(difference: Estimate) -> tuple[str, str]:
+    if difference.half is None:
+        return "unsure", "one seed says nothing"
+    if abs(difference.mean) <= difference.half:
+        return "unsure", "not beyond chance"
+    return ("up", "a gain") if difference.mean > 0 else ("down", "a loss")
+
+
+def _dots(groups: Sequence[Group], published: PaperFigures) -> list[tuple[Figure, str]]:
+    drawn = []
+    for metric, title in (
+        ("accuracy", "Acc, average accuracy at the end (%)"),
+        ("forgetting", "AF, average forgetting (%)"),
+        ("learning_accuracy", "N-Acc, accuracy on new tasks (%)"),
+    ):
+        rows = []
+        for group in groups:
+            values, estimate = group.values(_name(metric, group)), group.estimate(_name(metric, group))
+            if estimate is not None:
+                paper = published.get((group.example.setting, metric))
+                rows.append(Dots(group.label, [*values.values()], estimate.mean, estimate.half, paper, group.colour))
+        caption = "dots: seeds; bar: mean; shade: its 95 % interval" + "; cross: the paper" * any(
+            row.published is not None for row in rows
+        )
+        caption = f"lower is better; {caption}" if metric == "forgetting" else caption
+        if rows:
+            drawn.append((dots(f"headline-{metric.replace('_', '-')}", title, rows, "%"), caption))
+    return drawn
+
+
+def _metrics(groups: Sequence[Group]) -> str:
+    """Mean and standard deviation of every metric, and the accuracy by every score table."""
+    results = [run.result for group in groups for run in group.finished.values() if run.result is not None]
+    tables = dict.fromkeys(name for result in results for name in result["metrics"])
+    rows = [
+        (
+            group.label,
+            ", ".join(map(str, sorted(group.finished))),
+            *(spread(group.estimate(_name(metric, group))) for metric in
+              ("accuracy", "forgetting", "learning_accuracy", "anytime_accuracy")),
+            *(spread(group.estimate("accuracy", name)) for name in tables),
+        )
+        for group in groups
+    ]  # fmt: skip
+    columns = ("learner", "seeds", "Acc", "AF", "N-Acc", "anytime", *(f"Acc by {name}" for name in tables))
+    return table(columns, rows, "All figures in percent, mean ± standard deviation over seeds")
+
+
+def _gains(groups: Sequence[Group]) -> str:
+    metrics = ("accuracy", "forgetting", "learning_accuracy", "anytime_accuracy")
+    rows = []
+    for group in groups:
+        for other in group.opponents(groups):
+            gains = [group.gain(other, _name(metric, group)) for metric in metrics]
+            if gains[0] is not None:
+                rows.append((f"{group.label} over {other.label}", gains[0].n, *map(gain, gains)))
+    columns = ("gain", "paired seeds", "Acc", "AF (less is better)", "N-Acc", "anytime")
+    return table(columns, rows, "Gains paired by seed, ± half of the 95 % interval") if rows else ""
+
+
+def _beside_paper(groups: Sequence[Group]) -> tuple[list[Row], PaperFigures]:
+    """Rows of the paper's tables that these runs fill, and the paper's figures for their settings."""
+    runs = [run for group in groups for run in group.finished.values()]
+    wanted = {(run.config["method"]["name"], run.config["data"]["name"], run.config["memory_size"]) for run in runs}
+    results, rows, published = Results(runs), [], PaperFigures()
+    for name in ("1", "2", "ncm"):
+        for section in paper_table(name).sections:
+            lines = [
+                line for line in section.lines
+                if (line.cell.training.method, line.cell.data, line.cell.memory) in wanted and line.paper is not None
+            ]  # fmt: skip
+            for line in lines:
+                if section.scores is None and line.cell.scores is None and line.paper is not None:
+                    published[setting(complete(line.cell.values())), section.metric] = line.paper[0]
+            title = "NCM accuracy" if section.scores else section.metric
+            part = replace(section, title=f"{section.title}: {title}", lines=tuple(lines))
+            rows += [row for row in results.fill(part) if row.ours is not None]
+    return rows, published
+
+
+def _name(metric: str, group: Group) -> str:
+    """The definition of forgetting that a method's authors have."""
+    return "forgetting_mose" if metric == "forgetting" and group.example.config["method"]["name"] in MOSE else metric

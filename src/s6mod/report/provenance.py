@@ -1,0 +1,99 @@
+"""The last section: where the numbers come from. Configuration, hardware, time, memory, commands."""
+
+import shlex
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import yaml
+
+from s6mod.config import assign
+from s6mod.experiments.presets import preset
+from s6mod.experiments.schema import complete, departures, run_hash
+from s6mod.experiments.store import StoredRun
+from s6mod.report.groups import Group
+from s6mod.report.html import Section, download, paragraph, table
+
+LEFT_TO_THE_MACHINE = ("device", "capture", "eval_batch")  # of the engine: no part of a run's name
+
+
+def provenance(groups: Sequence[Group]) -> Section:
+    """All runs of the page, those taken from the store included."""
+    rows = []
+    for group in groups:
+        shown = {run.stored.seed: run.stored for run in group.runs}
+        for _, run in sorted({**group.finished, **shown}.items()):
+            rows.append((f"{group.label}, seed {run.seed}", *_facts(run), str(run.path)))
+    columns = (
+        "run", "status", "batches", "training (s)", "evaluation (s)", "ms a batch", "MB held", "peak MB (GPU)",
+        "runs at once", "device", "precision", "threads", "torch", "s6mod", "code", "hash", "from",
+    )  # fmt: skip
+    about = "MB held: networks, branch, optimiser and memory between steps."
+    parts = [table(columns, rows, "Runs: time, memory, hardware, versions"), paragraph(about, "note")]
+    parts += [_configuration(group) for group in groups if group.runs]
+    return Section("runs", "Runs", "".join(parts))
+
+
+def _facts(run: StoredRun) -> list[object]:
+    result, environment = run.result or {}, run.environment
+
+    def number(name: str, scale: float = 1, digits: int = 1) -> str:
+        value = result.get(name)
+        return f"{value / scale:.{digits}f}" if isinstance(value, int | float) else ""
+
+    return [
+        run.status,
+        result.get("steps"),
+        number("train_seconds"),
+        number("eval_seconds"),
+        number("ms_per_step"),
+        number("bytes_held", 1e6),
+        number("peak_device_bytes", 1e6, 0),
+        result.get("runs_at_once"),
+        environment.get("device"),
+        run.precision,
+        environment.get("threads"),
+        environment.get("torch"),
+        environment.get("s6mod"),
+        environment.get("source"),
+        run.hash,
+    ]
+
+
+def _configuration(group: Group) -> str:
+    config = group.example.config
+    seeds = [run.stored.seed for run in group.runs]
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    command = reproduce(config, seeds) or f"s6mod train --config run.yaml {_seeds(seeds)}"
+    made_by = dict.fromkeys(str(run.stored.environment.get("command")) for run in group.runs)
+    recorded = "".join(f"<pre><code>{escape(each)}</code></pre>" for each in made_by)
+    return (
+        f"<h3>{escape(group.label)}</h3><p>This trains it again:</p><pre><code>{escape(command)}</code></pre>"
+        f"<p>The records name the command that made them:</p>{recorded}"
+        f"<details><summary>Configuration</summary><pre>{escape(text)}</pre>"
+        f"<p>{download(text, 'run.yaml', 'run.yaml', 'text/yaml')}</p></details>"
+    )
+
+
+def reproduce(config: dict[str, Any], seeds: Sequence[int]) -> str | None:
+    """The command that trains a complete configuration again; None if flags cannot say it."""
+    branch = config["branch"]["name"] if config["branch"] else "none"
+    method, data, memory = config["method"]["name"], config["data"]["name"], config["memory_size"]
+    values = preset(method, branch, data, memory)
+    usual = complete(values)
+    changes = departures(config, usual)
+    changes += [
+        f"engine.{key}={value}" for key, value in config["engine"].items()
+        if key not in LEFT_TO_THE_MACHINE and usual["engine"].get(key) != value
+    ]  # fmt: skip
+    words = ["s6mod", "train", "--method", method, "--data", data, "--memory", str(memory)]
+    words += ["--branch", branch] if branch != "none" else []
+    for change in changes:
+        values = assign(values, change)
+        words += ["--set", change]
+    same = run_hash(complete(values) | {"seed": config["seed"]}) == run_hash(config)
+    return f"{shlex.join(words)} {_seeds(seeds)}" if same else None
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"--seed {seeds[0]}" if len(seeds) == 1 else f"--seeds {','.join(map(str, seeds))}"

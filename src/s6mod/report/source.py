@@ -1,0 +1,159 @@
+"""What a report is made of: runs with their records and accuracy matrices, and study files, as they lie on disk.
+
+Nothing is drawn here. A run in progress is read as far as it has come; what is damaged is refused in one sentence.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from s6mod.errors import CheckpointError, ConfigError
+from s6mod.experiments.store import StoredRun, scan
+from s6mod.report.charts import Figure
+
+PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
+    "step": {"terms": dict, "figures": dict},
+    "task": {"accuracy": dict},
+    "evaluation": {"accuracy": dict},
+    "confusion": {"classes": list, "counts": list},
+}
+Matrix = list[list[float]]  # row i: percent on tasks 0 ... i after task i
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run: what the store knows of it, and what only a report needs."""
+
+    stored: StoredRun
+    primary: str  # the score table that predicts
+    matrices: dict[str, Matrix]  # by score table; of a run in progress, the tasks learned so far
+    records: list[dict[str, Any]] = field(default_factory=list)  # none with a public record
+    planned_steps: int | None = None
+
+    def of_kind(self, *kinds: str) -> list[dict[str, Any]]:
+        """Its records of some kinds, in their order."""
+        return [record for record in self.records if record["kind"] in kinds]
+
+    @property
+    def step(self) -> int:
+        """Batches learned, as far as the records tell."""
+        return int(self.records[-1]["step"]) if self.records else int((self.stored.result or {}).get("steps", 0))
+
+    @property
+    def matrix(self) -> Matrix:
+        """That of the primary score table."""
+        return self.matrices.get(self.primary, [])
+
+    @property
+    def class_names(self) -> list[str]:
+        """By label; empty before the run has ended."""
+        return [str(name) for name in (self.stored.result or {}).get("class_names", [])]
+
+    def class_name(self, label: int) -> str:
+        """The name of a class, or its number."""
+        return self.class_names[label] if label < len(self.class_names) else f"class {label}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Figures and tables that another command has made of runs."""
+
+    title: str
+    text: str
+    figures: list[Figure]
+    tables: list[tuple[str, list[str], list[list[Any]]]]  # title, columns, rows
+
+
+def read_runs(paths: Sequence[Path]) -> list[RunData]:
+    """The runs in these folders and records, or right below these folders."""
+    found = scan(paths)
+    if found.problems:
+        raise CheckpointError(found.problems[0])
+    for path in paths:
+        if not any(run.path == path or run.path.parent == path for run in found.runs) and not scan([path]).runs:
+            raise ConfigError(f"expected a run or a folder with runs, got {path} without any; check the path")
+    return [_read(run) for run in found.runs]
+
+
+def read_study(path: Path) -> Study:
+    """A study file, or the one in a study's folder."""
+    file = path / "study.json" if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["kind"] != "study":
+            raise ValueError
+        figures = [
+            Figure(*(_text(part[key]) for key in ("name", "title", "svg", "csv", "alt"))) for part in content["figures"]
+        ]
+        tables = [
+            (_text(part["title"]), [_text(name) for name in part["columns"]], [list(row) for row in part["rows"]])
+            for part in content["tables"]
+        ]
+        if any(len(row) != len(columns) for _, columns, rows in tables for row in rows):
+            raise ValueError
+        return Study(_text(content["title"]), _text(content["text"]), figures, tables)
+    except OSError as error:
+        raise ConfigError(f"expected a study file, got {file}: {error.strerror}; check the path") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"expected a study file, got something else or a damaged {file}; make it again") from None
+
+
+def _read(run: StoredRun) -> RunData:
+    result = run.path / "result.json" if run.path.is_dir() else run.path
+    try:
+        records = _records(run)
+        if run.result is not None:
+            matrices = json.loads(result.read_text(encoding="utf-8"))["matrices"]
+            return RunData(run, run.result["primary"], _checked(matrices), records, int(run.result["steps"]))
+        matrices = {}
+        for record in records:
+            for name, row in record["accuracy"].items() if record["kind"] == "task" else ():
+                matrices.setdefault(name, []).append(row)
+        return RunData(run, _primary(run), _checked(matrices), records, _planned_steps(run.path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(
+            f"expected whole records of a run, got damaged ones in {run.path}; restore them"
+        ) from None
+
+
+def _records(run: StoredRun) -> list[dict[str, Any]]:
+    file = run.path / "records.jsonl"
+    if not run.path.is_dir() or not file.exists():
+        return []
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    if run.result is None and lines and not lines[-1].endswith("\n"):
+        lines.pop()  # just being written
+    records = [json.loads(line) for line in lines]
+    for record in records:
+        parts = PARTS.get(record["kind"], {})
+        if not isinstance(record["step"], int) or not all(isinstance(record[part], parts[part]) for part in parts):
+            raise TypeError
+    return records
+
+
+def _checked(matrices: dict[str, Any]) -> dict[str, Matrix]:
+    return {str(name): [[float(value) for value in row] for row in rows] for name, rows in matrices.items()}
+
+
+def _primary(run: StoredRun) -> str:
+    from s6mod.methods import methods  # with torch: only for a run that has not told yet
+
+    return methods[run.config["method"]["name"]].primary
+
+
+def _planned_steps(folder: Path) -> int | None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(folder / "stream.safetensors", "np") as plan:
+            return int(plan.get_slice("batch_tasks").get_shape()[0])
+    except (OSError, SafetensorError):
+        return None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value

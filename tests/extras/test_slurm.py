@@ -1,0 +1,71 @@
+"""submitit's local executor: jobs as it makes them for SLURM, run as processes of this machine."""
+
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.extras
+
+
+def test_a_job_killed_and_a_job_at_its_time_limit_change_no_bit_of_any_result(tmp_path, grid, strike, log):
+    from s6mod.experiments.launch_slurm import SlurmLauncher
+
+    out = tmp_path / "slurm"
+    todo = grid.jobs(out)
+    killed = strike(todo[0].folder, signal.SIGKILL)
+    limited = strike(todo[1].folder, signal.SIGUSR2)  # what SLURM sends before the time limit
+    launcher = SlurmLauncher.checked(out, "auto", False, None, ["partition=any"], workers=2, at_once=None, retries=None)
+    outcome = launcher.launch(todo, log)
+    assert killed.struck is not None
+    assert limited.struck is not None
+    assert outcome.failures == {}
+    assert sorted(log.ended) == sorted(job.name for job in todo)
+    [(lost, reason, again)] = log.failures  # the sweep sent it again; the other one queued itself
+    assert (lost, again) == (todo[0].name, True)
+    assert "left no result" in reason
+    assert sum("Requeued job" in file.read_text() for file in (out / ".slurm").glob("*.out")) == 1
+    assert not any("starts over" in text for text in log.said)
+    expected = grid.straight(tmp_path / "straight")
+    assert {job.folder.name: grid.bits(job.folder) for job in todo} == expected
+
+
+def test_sbatch_is_told_of_the_array_the_limit_and_the_gpu_and_no_run_is_sent_twice(tmp_path, grid, log, monkeypatch):
+    """Stand-ins for the commands of SLURM: ``sbatch`` keeps what it is given, ``sacct`` says what a file says."""
+    from s6mod.experiments.launch_slurm import SlurmLauncher, jobs_begun
+
+    scripts = {
+        "srun": "",
+        "sbatch": f"cp $1 {tmp_path}/told; echo Submitted batch job 12",
+        "sacct": f"echo 'JobID|State|NodeList'; cat {tmp_path}/states",
+    }
+    for name, script in scripts.items():
+        command = tmp_path / name
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    states = tmp_path / "states"
+    states.write_text("12_0|FAILED|n1\n12_1|FAILED|n1\n")
+    out = tmp_path / "slurm"
+    todo = grid.jobs(out)
+    launcher = SlurmLauncher.checked(
+        out, "cuda", True, 30, ["partition=fast", "--mem-per-gpu=8G"], workers=1, at_once=2, retries=0
+    )
+    outcome = launcher.launch(todo, log)
+    assert list(outcome.failures) == [job.name for job in todo]
+    told = (tmp_path / "told").read_text()
+    for line in ("array=0-1%1", "time=30", "gpus-per-node=1", "signal=USR2@90", "partition=fast", "mem-per-gpu=8G"):
+        assert f"#SBATCH --{line}\n" in told
+    assert jobs_begun(out / ".slurm", todo) == []
+    states.write_text("12_0|RUNNING|n1\n12_1|COMPLETED|n1\n")
+    [(job, pack)] = jobs_begun(out / ".slurm", todo)
+    assert job.job_id == "12_0"
+    assert [job.name for job in pack.jobs] == [todo[0].name, todo[1].name]
+
+
+@pytest.mark.parametrize("word", ["partition", "=gpu", "time=60"])
+def test_an_option_of_sbatch_that_is_none_is_one_sentence(tmp_path, word):
+    from s6mod.errors import ConfigError
+    from s6mod.experiments.launch_slurm import SlurmLauncher
+
+    with pytest.raises(ConfigError, match="expected an option of sbatch"):
+        SlurmLauncher.checked(tmp_path, "cpu", False, 60, [word])

@@ -1,0 +1,63 @@
+"""Small real runs to report on, made once, and a way to call the command."""
+
+import sys
+
+import pytest
+
+from s6mod.config import merge
+from s6mod.data import Dataset, load
+from s6mod.engine.execute import execute
+from s6mod.engine.run import Run
+from s6mod.engine.run_config import RunConfig
+
+QUICK = {
+    "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},
+    "memory_size": 50,
+    "stream": {"tasks": 3, "samples_per_task": 50},
+    "output": {"log_every": 2, "eval_every": 3, "keep_checkpoint": False},
+}
+BRANCHES = {
+    None: {},
+    "s6mod": {"branch": {"name": "s6mod", "d_inner": 12, "num_patterns": 3, "state_dim": 4, "dt_rank": 3}},
+    "confidence": {"branch": {"name": "confidence"}},
+}
+
+
+def quick(branch, seed):
+    return RunConfig.parse(merge(QUICK, {"seed": seed, **BRANCHES[branch]}))
+
+
+@pytest.fixture(scope="session")
+def digits():
+    full = load("digits")
+    return Dataset.from_arrays(
+        full.train_images[:, :, ::2, ::2], full.train_labels, full.test_images[::3, :, ::2, ::2], full.test_labels[::3],
+        name="digits",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, digits):
+    """ER and S6MOD on two seeds, the control on one."""
+    folder = tmp_path_factory.mktemp("runs")
+    configs = [quick(branch, seed) for branch in (None, "s6mod", "confidence") for seed in (0, 1)][:-1]
+    execute([lambda c=config: Run.begin(c, folder / c.folder_name, digits) for config in configs])
+    return folder
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Run a command in this process: exit code, standard output, standard error."""
+    from s6mod import cli
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run

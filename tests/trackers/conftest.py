@@ -1,0 +1,34 @@
+import pytest
+
+from s6mod.data import Dataset, load
+from s6mod.engine.execute import execute
+from s6mod.engine.run import Run
+from s6mod.engine.run_config import RunConfig
+
+QUICK = {
+    "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},
+    "memory_size": 50,
+    "stream": {"tasks": 3, "samples_per_task": 50},
+    "output": {"log_every": 4, "checkpoint_every": 5},
+}
+
+
+@pytest.fixture(scope="session")
+def digits():
+    full = load("digits")
+    return Dataset.from_arrays(
+        full.train_images[:, :, ::2, ::2], full.train_labels, full.test_images[::3, :, ::2, ::2], full.test_labels[::3]
+    )
+
+
+@pytest.fixture
+def train(digits):
+    """Begin or resume a small run of 15 steps with trackers and take it to its end."""
+
+    def run(folder, *trackers, watch=None, seed=0):
+        config = RunConfig.parse(QUICK | {"output": {**QUICK["output"], "track": list(trackers)}, "seed": seed})
+        if (folder / "config.json").exists():
+            return execute([lambda: Run.resume(folder, digits, watch, config)])[0]
+        return execute([lambda: Run.begin(config, folder, digits, watch)])[0]
+
+    return run
