@@ -71,3 +71,8 @@ def test_a_run_without_a_checkpoint_is_refused(runs, tmp_path):
         (tmp_path / name).write_bytes((runs["er"] / name).read_bytes())
     with pytest.raises(CheckpointError, match="keep_checkpoint"):
         open_run(tmp_path, "cpu")
+
+
+def test_runs_of_one_name_must_differ_in_their_seeds(runs):
+    with pytest.raises(ConfigError, match="differ in their seeds"):
+        study_features([runs["er"], runs["er"]], "cpu")

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from s6mod import Learner
@@ -116,7 +115,7 @@ def test_trap_02_features_of_tiny_imagenet_are_2048_for_er_and_ocm_and_512_for_t
 ):
     for data, side, classes, features in (("cifar100", 32, 100, small_images), ("tiny-imagenet", 64, 200, tiny_images)):
         config = methods.configure(preset(f"{name}/{data}")["method"])
-        with FakeTensorMode():  # shapes alone
+        with torch.device("meta"):  # shapes alone
             network = methods[name](config, (3, side, side), classes).make_network()
         assert network.num_features == features
 
@@ -163,6 +162,14 @@ def test_trap_06_the_memory_batch_is_64_in_ocm_and_grows_in_onpro_and_mose(name,
             memory.place(torch.full((150,), 2 * index), index, random)
         rows = method.plan(torch.full((10,), seen - 1), memory, task, random).rows
         assert {kind: len(rows[kind]) for kind in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["ocm", "ocm-ccldc"])
+def test_trap_08_teachers_are_in_train_mode_from_the_boundary_on_and_after_loading(name, tmp_path):
+    learner = run(small(name), TASK)
+    learner.save(tmp_path)
+    for one in (learner, Learner.load(tmp_path)):
+        assert all(module.training for peer in one.peers for module in peer.teacher.modules())
 
 
 @pytest.mark.parametrize(("name", "passes"), [("er", 1), ("ocm", 2), ("onpro", 3), ("mose", 1)])

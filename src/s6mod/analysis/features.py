@@ -20,6 +20,7 @@ from s6mod.analysis.opened import Opened, open_run, task_accuracy
 from s6mod.analysis.question import ranges, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.errors import ConfigError
+from s6mod.experiments.schema import setting
 from s6mod.experiments.statistics import Estimate
 from s6mod.metrics import ncm_scores, nearest_centroid
 
@@ -64,6 +65,7 @@ class Spaces:
 def study_features(folders: Sequence[Path], device: str = "auto", data_root: str | None = None) -> Study:
     """t-SNE of the first seed given of each learner; the table has all runs."""
     runs = [_Summary.of(open_run(folder, device, data_root)) for folder in folders]
+    _check(runs)
     shown = list({run.label: run for run in reversed(runs)}.values())[::-1]
     seed = runs[0].seed
     shown = [run for run in shown if run.seed == seed] or shown[:1]
@@ -83,12 +85,23 @@ def study_features(folders: Sequence[Path], device: str = "auto", data_root: str
     return Study(name, title, text, [drawing], [_table(runs)])
 
 
+def _check(runs: Sequence["_Summary"]) -> None:
+    """Runs of one name are averaged: they must differ in their seeds and in nothing else."""
+    for label in {run.label for run in runs}:
+        group = [run for run in runs if run.label == label]
+        if len({run.setting for run in group}) > 1 or len({run.seed for run in group}) < len(group):
+            raise ConfigError(
+                f"expected runs of {label} that differ in their seeds alone, got others; leave some of them out"
+            )
+
+
 @dataclass(frozen=True)
 class _Summary:
     """What is kept of a run once its networks are let go."""
 
     label: str
     cell: str
+    setting: str
     seed: int
     images: Tensor  # of the memory
     labels: Tensor
@@ -114,15 +127,25 @@ class _Summary:
         }
         if memory.branch is not None and test.branch is not None:
             numbers["NCM Acc, branch (%)"] = ncm_accuracy(run, memory.branch, test.branch)
-        order, names = run.plan.class_order, run.dataset.class_names
-        return cls(run.label, run.config.cell, run.config.seed, images.cpu(), labels, order, names, memory, numbers)
+        return cls(
+            run.label,
+            run.config.cell,
+            setting(run.config.plain()),
+            run.config.seed,
+            images.cpu(),
+            labels,
+            run.plan.class_order,
+            run.dataset.class_names,
+            memory,
+            numbers,
+        )
 
 
 def spaces(run: Opened, images: Tensor) -> Spaces:
     """Features of images in eval mode; those of two peers are averaged, as predictions by the nearest mean do."""
     chunks: list[list[Tensor]] = []
     for outputs in run.predictor().outputs(images):
-        parts = [torch.stack([out.features.float() for out in outputs]).mean(0)]
+        parts = [torch.stack([_deepest(out.features).float() for out in outputs]).mean(0)]
         own = [
             peer.branch.features(out.feature_map)
             for peer, out in zip(run.learner.peers, outputs, strict=True)
@@ -132,6 +155,11 @@ def spaces(run: Opened, images: Tensor) -> Spaces:
         chunks.append([part.cpu() for part in (*parts, *([torch.stack(known).mean(0)] if known else []))])
     found = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
     return Spaces(found[0], found[1] if len(found) > 1 else None)
+
+
+def _deepest(features: Tensor) -> Tensor:
+    """(B, F); of several experts (B, E, F) the last, whose map the branch sees."""
+    return features[:, -1] if features.dim() == 3 else features
 
 
 def ncm_accuracy(run: Opened, memory: Tensor, test: Tensor) -> float:

@@ -3,19 +3,17 @@
 ``MLFLOW_EXPERIMENT_NAME`` chooses the experiment, else it is ``s6mod``.
 """
 
-import fcntl
 import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
+from s6mod.engine.locks import alone_in
 from s6mod.trackers.base import Subject, Tracker
 
 MOST_METRICS, MOST_PARAMETERS = 1000, 100  # that MLflow takes in one call
@@ -33,7 +31,7 @@ class MLflow(Tracker):
             os.environ.setdefault(name, value)
         home = subject.folder.resolve().parent
         self.client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}")
-        with _alone_in(home):  # two processes that make the tables at once spoil them
+        with alone_in(home):  # two processes that make the tables at once spoil them
             if run_id is None:
                 self.run_id, self.next_step = self._create(subject, (home / "mlflow-artifacts").as_uri()), 0
             else:
@@ -80,16 +78,6 @@ class MLflow(Tracker):
                 if found is None:
                     raise
         return str(found.experiment_id)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

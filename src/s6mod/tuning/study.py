@@ -4,18 +4,15 @@ The runs of a trial lie in the tuning's folder under their hashes. A trial that 
 queue with its values, and whoever takes it goes on from the checkpoints of its runs.
 """
 
-import fcntl
 import importlib.util
-import os
 import shutil
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -24,6 +21,7 @@ import torch
 from s6mod.data import DataConfig, Dataset
 from s6mod.engine.environment import describe
 from s6mod.engine.execute import Interrupted, StopRequest, execute, stopping_politely
+from s6mod.engine.locks import alone_in
 from s6mod.engine.run import Held, Progress, Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.engine.settings import Engine
@@ -49,7 +47,7 @@ def open_study(tuning: Tuning) -> Any:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     tuning.folder.mkdir(parents=True, exist_ok=True)
     lite = tuning.storage.startswith("sqlite")
-    with _locked(tuning.folder), warnings.catch_warnings():  # two processes must not make the tables at once
+    with alone_in(tuning.folder), warnings.catch_warnings():  # two processes must not make the tables at once
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         storage = optuna.storages.RDBStorage(
             tuning.storage,
@@ -100,7 +98,7 @@ class Worker:
         State = optuna.trial.TrialState
         while True:
             _obey(request)
-            self.turn.enter_context(_locked(self.tuning.folder))
+            self.turn.enter_context(alone_in(self.tuning.folder))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 optuna.storages.fail_stale_trials(self.study)
@@ -232,13 +230,3 @@ def _words(params: dict[str, Any]) -> str:
     return ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
     )
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
