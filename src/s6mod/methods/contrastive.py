@@ -1,6 +1,7 @@
 """What OCM and OnPro share: rotated images, each rotation a class of its own, and the losses that contrast them.
 
-The losses are pure functions of projections, features and pseudo-labels. All of them turn a matrix S of similarities into -log probabilities with temperature tau,
+The losses are pure functions of projections, features and pseudo-labels. All of them turn a matrix S of similarities
+into -log probabilities with temperature tau,
 
     E_ij = exp((S_ij - max_k S_ik) / tau),    l_ij = -log(E_ij / (sum_k E_ik + epsilon) + epsilon),
 
