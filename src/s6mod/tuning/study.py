@@ -72,9 +72,7 @@ class Worker:
     def __init__(self, tuning: Tuning, tell: Callable[[str], None]) -> None:
         self.tuning, self.tell = tuning, tell
         self.study = open_study(tuning)
-        self.turn = (
-            ExitStack()
-        )  # holds the folder from counting the trials to having one more, so that none is too many
+        self.turn = ExitStack()  # holds the folder from counting the trials to having one more: none is too many
 
     def work(self) -> None:
         """Until the study has its trials; ``Interrupted`` by a signal."""
@@ -90,6 +88,8 @@ class Worker:
                     continue  # it was slow to show life, and another worker has taken it over
                 except Exception as error:
                     self.tell(f"a trial failed: {_sentence(error)}")
+                finally:
+                    self.turn.close()
 
     def _wanted(self, request: StopRequest) -> bool:
         """Whether to take a trial, once that is clear: one under way elsewhere may still come back."""
@@ -221,9 +221,8 @@ def _obey(request: StopRequest) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    return (
-        str(error) if isinstance(error, S6modError) else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    )
+    first = str(error).partition("\n")[0]
+    return first if isinstance(error, S6modError) else f"{type(error).__name__}: {first}"
 
 
 def _words(params: dict[str, Any]) -> str:
