@@ -37,7 +37,7 @@ def _answer(found: Answers) -> Study:
     question = found.question
     base = next(iter(question.cells))
     text = TEXT.format(method=base, alpha=branch_option(question.whole, "alpha"), note=found.note)
-    table = found.table(METRICS)
+    table = found.table()
     return Study(question.name, question.title, text, [_gains(found, base)], [_against_controls(found)], table)
 
 
@@ -55,7 +55,7 @@ def _gains(found: Answers, base: str) -> Drawing:
                 gain = paired(values, alone)
                 if gain is None:
                     continue
-                control = label.endswith(CONTROLS)
+                control = found.question.cells[label].branch in CONTROLS
                 dots = [values[seed] - alone[seed] for seed in values.keys() & alone.keys()]
                 axis.plot(dots, [place + 0.22] * len(dots), ".", color=GREY, markersize=3)
                 style = {"color": COLOURS[1 if control else 0], "marker": "s" if control else "o"}
@@ -77,8 +77,9 @@ def _gains(found: Answers, base: str) -> Drawing:
 
 def _against_controls(found: Answers) -> PlainTable:
     """S6MOD minus each control, paired by seed: what the branch itself has earned."""
-    labels = list(found.question.cells)
-    whole, controls = labels[4], labels[5:]
+    cells = found.question.cells
+    [whole] = [label for label, cell in cells.items() if cell == found.question.whole]
+    controls = [label for label, cell in cells.items() if cell.branch in CONTROLS]
     rows = [
         [f"{whole} minus {control}", *(_say(paired(found.values(whole, m), found.values(control, m))) for m in METRICS)]
         for control in controls

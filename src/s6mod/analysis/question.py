@@ -77,11 +77,11 @@ class Answers:
             for seed, run in self.runs.get(label, {}).items()
         }
 
-    def table(self, metrics: Sequence[Metric] = ("accuracy", "forgetting", "learning_accuracy")) -> Filled:
+    def table(self) -> Filled:
         """A section for each metric, with the paper's figures where it has some."""
         results = Results(run for by_seed in self.runs.values() for run in by_seed.values())
         rows = []
-        for column, metric in enumerate(metrics):
+        for column, metric in enumerate(NAMES):
             lines = []
             for label, cell in self.question.cells.items():
                 figure = self.question.paper.get(label) if metric != "learning_accuracy" else None
