@@ -256,17 +256,14 @@ def _wait(learner: Learner) -> None:
 
 def _table(rows: list[Measured], facts: dict[str, object]) -> Table:
     table = Table(title=f"one step: {STREAM_BATCH} stream images, 32x32, width {facts['width']}, {facts['device']}")
-    for column in ("learner", "steps", "ms/step", "to base", "reference", "images/s", "of peak", "peak memory"):
-        table.add_column(column, justify="left" if column in ("learner", "steps") else "right")
+    cuda = facts["peak_tflops"] is not None  # the reference was measured on a GPU, and so is the peak
+    columns = ["learner", "steps", "ms/step", "to base", "images/s", "MiB", *["reference", "of peak"] * cuda]
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("learner", "steps") else "right", no_wrap=True)
     for row in rows:
-        table.add_row(
-            row.learner,
-            row.steps,
-            f"{row.ms_per_step:.2f}",
-            f"{row.ratio:.3f}",
-            "-" if row.reference is None else f"{row.reference:.1f} ms",
-            f"{row.images_per_second:.0f}",
-            "-" if row.share_of_peak is None else f"{100 * row.share_of_peak:.1f} %",
-            f"{row.peak_bytes / 2**20:.0f} MiB",
-        )
+        cells = [row.learner, row.steps, f"{row.ms_per_step:.2f}", f"{row.ratio:.3f}"]
+        cells += [f"{row.images_per_second:.0f}", f"{row.peak_bytes / 2**20:.0f}"]
+        reference = "-" if row.reference is None else f"{row.reference:.1f} ms"
+        table.add_row(*cells, *[reference, f"{100 * (row.share_of_peak or 0):.1f} %"] * cuda)
+    table.caption = "ms of a step: median of turns; MiB: most memory, of the device or of the process"
     return table
