@@ -63,11 +63,11 @@ def canvas(rows: int, columns: int, height: float, width: float = WIDTH, **optio
 
 
 def band(axis: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label: str, place: int) -> None:
-    """A line through the means of ``seeds`` (one list for each x) with a band of one standard deviation."""
+    """A line through the means of ``seeds`` (one list of percentages for each x), a standard deviation about it."""
     mean = [fmean(values) for values in seeds]
     spread = [stdev(values) if len(values) > 1 else 0.0 for values in seeds]
     colour = COLOURS[place % len(COLOURS)]
-    low, high = ([m + sign * s for m, s in zip(mean, spread, strict=True)] for sign in (-1, 1))
+    low, high = ([min(max(m + sign * s, 0.0), 100.0) for m, s in zip(mean, spread, strict=True)] for sign in (-1, 1))
     axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
     style = {"color": colour, "marker": MARKS[place % len(MARKS)], "linestyle": DASHES[place % len(DASHES)]}
     axis.plot(x, mean, label=label, markersize=4, linewidth=1.4, **style)
