@@ -81,6 +81,7 @@ def train(
     from s6mod.engine.run import Run
     from s6mod.engine.run_config import RunConfig, read_run_config
     from s6mod.engine.settings import Engine
+    from s6mod.experiments.sweep import numbers
     from s6mod.trackers import require
 
     console = Console()
@@ -89,7 +90,7 @@ def train(
         configs, folders = [base], [resume]
     else:
         base = _compose(flags, device, data_root, track, config, assignments or [])
-        chosen = _numbers(seeds) if seeds is not None else [base.seed]
+        chosen = numbers(seeds) if seeds is not None else [base.seed]
         configs = [base.model_copy(update={"seed": number}) for number in chosen]
         names = [each.folder_name for each in configs]
         folders = [(out or Path("runs")) / name for name in names] if out is None or seeds is not None else [out]
@@ -115,19 +116,6 @@ def train(
     console.print(result_table(results))
     for folder in folders:
         console.print(str(folder), soft_wrap=True, highlight=False, markup=False)
-
-
-def _numbers(text: str) -> list[int]:
-    """``0-3,7`` -> 0, 1, 2, 3, 7."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise typer.BadParameter(f"expected seeds such as 0-4 or 0,2,5, got {text!r}")
-        if int(last or first) < int(first):
-            raise typer.BadParameter(f"expected seeds from low to high, got {part.strip()!r}")
-        numbers += range(int(first), int(last or first) + 1)
-    return list(dict.fromkeys(numbers))
 
 
 def _compose(
