@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from s6mod import cli
+from s6mod.cli.app import app
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
@@ -47,6 +49,15 @@ def test_the_five_options_that_matter_stand_together(monkeypatch, capsys):
     _, out, _ = call(monkeypatch, capsys, "train", "--help")
     panel = out[out.index("What to run") : out.index("How to run it")]
     assert all(f"--{name}" in panel for name in ("method", "branch", "data", "memory", "seed"))
+
+
+def test_every_command_can_say_what_it_does(monkeypatch, capsys):
+    commands = typer.main.get_command(app).commands
+    assert len(commands) > 10
+    for command in commands:
+        code, out, err = call(monkeypatch, capsys, command, "--help")
+        assert code == 0, err
+        assert f"s6mod {command}" in out
 
 
 def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, monkeypatch, capsys):

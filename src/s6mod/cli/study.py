@@ -11,7 +11,9 @@ from s6mod.cli.app import app
 WHAT = "What to run"
 HOW = "How to run it"
 
-Learner = Annotated[str, typer.Argument(metavar="METHOD", help="METHOD[/DATA/MEMORY], e.g. er or onpro/cifar100/2000.")]
+Learner = Annotated[
+    str, typer.Argument(metavar="METHOD", help="A method, or a cell without branch: er, onpro/cifar100/2000.")
+]
 Data = Annotated[str | None, typer.Option(help="Data set.  [default: digits]", rich_help_panel=WHAT)]
 Memory = Annotated[int | None, typer.Option(help="Memory size.  [default: the preset's]", rich_help_panel=WHAT)]
 Seeds = Annotated[str, typer.Option(help="E.g. 0-4 or 0,2,5.", rich_help_panel=WHAT)]
