@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from s6mod import checks
 from s6mod.branch import branches
 from s6mod.branch.base import Branch, BranchConfig, Tap
+from s6mod.checks import subject
 from s6mod.methods import Losses, methods
 from s6mod.methods.er import ER, ERConfig
 
@@ -222,7 +223,7 @@ class LooksAgain(Branch):
 @pytest.fixture
 def registered(monkeypatch):
     """A function that registers a faulty part; the registries forget it afterwards."""
-    checks._record.cache_clear()  # of what bore the name before
+    subject._record.cache_clear()  # of what bore the name before
     for registry in (methods, branches):
         monkeypatch.setattr(registry, "_parts", dict(registry._parts))
     return lambda part: (branches if issubclass(part, Branch) else methods).register("faulty")(part)

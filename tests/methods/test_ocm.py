@@ -137,15 +137,16 @@ def test_each_loss_gets_its_rows(monkeypatch):
 
 def test_pseudo_labels_are_shared_by_the_two_views_and_split_by_rotation(monkeypatch):
     learner, given = later(), {}
-    for name in ("new_loss", "uniform_loss", "previous_loss"):
-        loss = getattr(ocm, name)
-        monkeypatch.setattr(ocm, name, lambda *a, name=name, loss=loss: given.update({name: a[-3]}) or loss(*a))
+    for module, name in ((contrastive, "new_loss"), (contrastive, "uniform_loss"), (ocm, "previous_loss")):
+        loss, calls = getattr(module, name), given.setdefault(name, [])
+        monkeypatch.setattr(module, name, lambda *a, loss=loss, calls=calls: calls.append(a[-3]) or loss(*a))
     _, _, rows = terms_of(learner)
     stream = rotate16_labels(batch(TASK, (2, 3))[1], 1000)
     memory = rotate16_labels(learner.memory.labels[rows], 1000)
     expected = {"new_loss": stream.repeat(2), "uniform_loss": memory.repeat(2), "previous_loss": memory}
     for name, labels in expected.items():
-        assert torch.equal(given[name][:, None] == given[name], labels[:, None] == labels), name
+        pseudo = given[name][0]  # L_pre, which comes later, is an L_uni too
+        assert torch.equal(pseudo[:, None] == pseudo, labels[:, None] == labels), name
 
 
 def test_trap_6_all_stored_images_are_replayed_while_they_are_fewer_than_the_memory_batch():

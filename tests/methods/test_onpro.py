@@ -10,8 +10,8 @@ from s6mod.data.digits import load_digits
 from s6mod.engine.step import Inputs
 from s6mod.errors import ConfigError, InputError
 from s6mod.memory import ReplayMemory
-from s6mod.methods import Batch, Peer, Plan, Task, contrastive, onpro
-from s6mod.methods.onpro import OnPro, OnProConfig, class_means, equilibrium_loss
+from s6mod.methods import Batch, Peer, Plan, Task, contrastive, feedback, prototypes
+from s6mod.methods.onpro import OnPro, OnProConfig
 
 CPU = torch.device("cpu")
 STREAM, MEMORY = 2, 6  # images of a step
@@ -72,66 +72,14 @@ def passes(learner):
     return seen
 
 
-def spy(monkeypatch, name):
-    """A list that fills with the arguments that OnPro gives to the function ``name``."""
-    where = contrastive if name == "similarity" else onpro
-    given, whole = [], getattr(where, name)
-    monkeypatch.setattr(where, name, lambda *a: given.append(a) or whole(*a))
+def spy(monkeypatch, module, name):
+    """A list that fills with the arguments that a module's function ``name`` is given."""
+    given, whole = [], getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *a: given.append(a) or whole(*a))
     return given
 
 
 # --- prototypes -----------------------------------------------------------------------------------------------
-
-
-def projections(labels, seed=0):
-    z = torch.randn(2, len(labels), 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return F.normalize(z, dim=2).requires_grad_()
-
-
-def equilibrium(z, labels, num_classes=7, temperature=0.5):
-    (p1, present), (p2, _) = (class_means(view, labels, num_classes) for view in z)
-    return equilibrium_loss(p1, p2, present, temperature, 1e-12)
-
-
-def equilibrium_by_loops(z, labels, temperature=0.5):
-    classes = sorted(set(labels.tolist()))
-    p = [F.normalize(view[labels == c].mean(0), dim=0) for view in z for c in classes]
-    k, losses = len(classes), []
-    for i in range(2 * k):
-        e = [torch.exp(p[i] @ p[j] / temperature) for j in range(2 * k)]
-        losses.append(-torch.log(e[(i + k) % (2 * k)] / sum(e[j] for j in range(2 * k) if j != i)))
-    return sum(losses) / len(losses)
-
-
-@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [4, 4, 1, 6, 1, 4], [3, 3, 5]])
-def test_equilibrium_is_that_of_direct_loops_with_its_gradient_to_both_views(labels):
-    labels = torch.tensor(labels)
-    ours, theirs = projections(labels), projections(labels)
-    a, b = equilibrium(ours, labels), equilibrium_by_loops(theirs, labels)
-    torch.testing.assert_close(a, b)
-    a.backward(), b.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad)
-    assert (ours.grad.abs().amax((1, 2)) > 0).all()
-
-
-def test_equilibrium_of_one_class_is_zero_and_absent_classes_change_nothing():
-    z = projections(torch.zeros(4))
-    alone = equilibrium(z, torch.full((4,), 2))
-    assert abs(alone) < 1e-12
-    labels = torch.tensor([0, 2, 1, 2])
-    few, many = equilibrium(z, labels, num_classes=3), equilibrium(z, labels, num_classes=50)
-    torch.testing.assert_close(few, many)
-    (gradient,) = torch.autograd.grad(many, z)
-    assert gradient.isfinite().all()
-
-
-def test_equilibrium_stays_in_full_precision_under_autocast():
-    labels = torch.tensor([0, 2, 1, 2])
-    z = projections(labels).detach().float()
-    with torch.autocast("cpu", torch.bfloat16):
-        inside = equilibrium(z, labels)
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, equilibrium(z, labels))
 
 
 @pytest.mark.parametrize("steps", [-2, 0, 1])
@@ -307,11 +255,10 @@ def test_pairs_follow_the_prototypes_of_the_step_before():
 
 
 def test_pairs_are_drawn_from_the_whole_memory_and_not_from_what_is_empty_of_it(monkeypatch):
-    learner, given, whole = later(1), [], onpro.feedback.pair_part
-    monkeypatch.setattr(onpro.feedback, "pair_part", lambda *a: given.append(a[2]) or whole(*a))
+    learner, given = later(1), spy(monkeypatch, feedback, "pair_part")
     terms_of(learner)
     assert len(learner.memory) < learner.memory.size
-    assert given[0].tolist() == [*learner.memory.labels.tolist(), -1]  # the last row is scratch
+    assert given[0][2].tolist() == [*learner.memory.labels.tolist(), -1]  # the last row is scratch
 
 
 # --- terms ----------------------------------------------------------------------------------------------------
@@ -319,8 +266,8 @@ def test_pairs_are_drawn_from_the_whole_memory_and_not_from_what_is_empty_of_it(
 
 def test_each_loss_gets_its_rows(monkeypatch):
     learner = later()
-    seen, similarities = passes(learner), spy(monkeypatch, "similarity")
-    means = spy(monkeypatch, "class_means")
+    seen, similarities = passes(learner), spy(monkeypatch, contrastive, "similarity")
+    means = spy(monkeypatch, prototypes, "class_means")
     terms_of(learner)
     both = seen[0][1]
     for rows, (z, f, _, scale, _) in zip((slice(0, 32 * STREAM), slice(32 * STREAM, None)), similarities, strict=True):
@@ -333,7 +280,7 @@ def test_each_loss_gets_its_rows(monkeypatch):
 
 
 def test_scales_of_the_first_and_of_later_tasks_are_options(monkeypatch):
-    given = spy(monkeypatch, "similarity")
+    given = spy(monkeypatch, contrastive, "similarity")
     learner = run(small(method={"first_scale": 0.7, "scale": 0.5}), 0, TASK + 3)
     assert [call[3] for call in given] == [0.7] * TASK + [0.5] * 6
     starts = [int(call[2]) for call in given[TASK:]]
@@ -342,7 +289,7 @@ def test_scales_of_the_first_and_of_later_tasks_are_options(monkeypatch):
 
 
 def test_trap_mixed_labels_of_the_uniform_loss_meet_only_their_own_copies(monkeypatch):
-    learner, given = later(1, mixup_probability=0.7), spy(monkeypatch, "uniform_loss")
+    learner, given = later(1, mixup_probability=0.7), spy(monkeypatch, contrastive, "uniform_loss")
     found = set()
     for _ in range(30):
         views, _, _ = views_of(learner, ORDER[2:4])
@@ -436,7 +383,7 @@ def test_the_tap_gives_another_view_of_what_cross_entropy_saw():
 
 
 def test_trap_similarities_are_float32_when_the_network_runs_in_bfloat16(monkeypatch):
-    learner, given = later(), spy(monkeypatch, "uniform_loss")
+    learner, given = later(), spy(monkeypatch, contrastive, "uniform_loss")
     with torch.autocast("cpu", torch.bfloat16):
         terms, losses, _ = terms_of(learner)
     assert losses.tap.feature_map.dtype == torch.bfloat16

@@ -4,7 +4,6 @@ A trap of one method alone is tested beside the rest of that method; docs/method
 """
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -282,7 +281,7 @@ def test_trap_19_mose_weighs_cat_twice_slices_new_and_distils_by_one_norm_of_the
     out = ExpertsOutput(normal(20, 8, 1, 1), features, logits[:, 3], logits, normal(20, 4, 7), student)
     classes = torch.tensor([0, 0, 1, 1, 0, 0])
     views = Views(torch.zeros(5, *SHAPE), new // 4, torch.zeros(20, *SHAPE), Targets(labels), classes)
-    terms = method.losses(SimpleNamespace(network=lambda view: out), views, None, None).terms
+    terms = method.losses(Peer(lambda view: out, None), views, None, None).terms
 
     ce = 0.0
     for expert in logits.unbind(1):

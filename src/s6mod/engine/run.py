@@ -5,14 +5,11 @@ the result. A run left at any step, politely or by force, goes on from its check
 steps, alone or side by side with other runs, is decided by ``execute``.
 """
 
-import fcntl
 import json
 import math
-import os
 import shutil
 import time
 import warnings
-import weakref
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +24,7 @@ from s6mod.engine.alarms import raise_alarms
 from s6mod.engine.checkpoint import read_state, write_aside, write_state
 from s6mod.engine.environment import describe, differences
 from s6mod.engine.run_config import RunConfig, read_run_config
+from s6mod.engine.run_folder import RunFolder
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import Learner
 from s6mod.metrics import AccuracyMatrix, Metrics, confusion
@@ -80,6 +78,7 @@ class Run:
         self, config: RunConfig, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None
     ) -> None:
         self.config, self.folder, self.watch = config, folder, watch
+        self._files = RunFolder(folder)
         data = dataset if dataset is not None else config.data.load()
         self.learner = Learner.from_config(config.learner_config(data))
         self.learner.build(data.image_shape)  # what cannot be built is refused before a folder is made
@@ -103,15 +102,15 @@ class Run:
         cls, config: RunConfig, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None
     ) -> "Run":
         """A run at its first step, in a new folder."""
-        if (folder / "config.json").exists():
+        if RunFolder(folder).begun:
             raise ConfigError(
                 f"expected a folder without a run, got {folder}, which has one; "
                 "go on with --resume or choose another --out"
             )
         run = cls(config, folder, dataset, watch)
         folder.mkdir(parents=True, exist_ok=True)
-        run._lock()
-        if (folder / "config.json").exists():
+        run._hold()
+        if run._files.begun:
             raise Held(f"expected a folder without a run, got {folder}, which has just got one; resume it")
         run.plan.save(folder / "stream.safetensors")
         content = {
@@ -140,10 +139,10 @@ class Run:
             raise CheckpointError(
                 f"expected the stream that {folder} was begun on, got other data; give the same data set"
             )
-        run._lock()
+        run._hold()
         if (folder / "checkpoint" / "state.json").exists():
             run._restore()
-        elif run.result is None and _size(folder / "records.jsonl"):
+        elif run.result is None and run._files.has_records:
             warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
         run.mirrors.begin(kept=run.cursor.position > 0 or run.result is not None)
         return run
@@ -151,22 +150,11 @@ class Run:
     @property
     def result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
-        file = self.folder / "result.json"
-        try:
-            return dict(json.loads(file.read_text())) if file.exists() else None
-        except ValueError:
-            raise CheckpointError(f"expected a run's result, got a damaged {file}; remove it and resume") from None
+        return self._files.result
 
-    def _lock(self) -> None:
-        """Hold the folder for as long as this object lives: two processes must not write one run."""
-        held = os.open(self.folder, os.O_RDONLY)  # the folder itself: its files are replaced, it never is
-        weakref.finalize(self, os.close, held)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Held(
-                f"expected {self.folder} to be free, got a run that another process has under way; wait for it"
-            ) from None
+    def _hold(self) -> None:
+        if not self._files.hold():
+            raise Held(f"expected {self.folder} to be free, got a run that another process has under way; wait for it")
 
     def _restore(self) -> None:
         state, header = read_state(self.folder / "checkpoint")
@@ -180,12 +168,7 @@ class Run:
         shape = header["image_shape"]
         self.learner.load_state_dict(state["learner"], None if shape is None else tuple(shape))
         self.cursor = Cursor(**state["cursor"])
-        records = self.folder / "records.jsonl"
-        if not records.exists() or records.stat().st_size < state["records_bytes"]:
-            raise CheckpointError(
-                f"expected at least {state['records_bytes']} bytes in {records}, got fewer; restore the file"
-            )
-        os.truncate(records, state["records_bytes"])
+        self._files.cut(state["records_bytes"])
 
     def steps(self) -> Generator[None, None, None]:
         """Go on to the end, pausing after each batch; a run may be left at any pause. At the end there is a result."""
@@ -201,7 +184,7 @@ class Run:
 
     def _batches(self) -> Generator[None, None, None]:
         if self.cursor.position == 0:
-            (self.folder / "records.jsonl").write_bytes(b"")
+            self._files.clear()
         for position, ids, task, is_last in self.plan.batches(self.cursor.position):
             self._learn(ids)
             if is_last:
@@ -288,15 +271,11 @@ class Run:
         cursor.logged = cursor.position
 
     def _record(self, record: dict[str, Any]) -> None:
-        whole = _finite({"step": self.cursor.position, **record})
-        line = json.dumps(whole, allow_nan=False) + "\n"
-        with (self.folder / "records.jsonl").open("a") as file:
-            file.write(line)
-        self.mirrors.record(whole)
+        self.mirrors.record(self._files.append({"step": self.cursor.position, **record}))
 
     def checkpoint(self) -> None:
         """Save the state as it is now."""
-        size = _flushed_size(self.folder / "records.jsonl")
+        size = self._files.secure()
         tree = {"learner": self.learner.state_dict(), "cursor": vars(self.cursor), "records_bytes": size}
         header = {
             "kind": "run",
@@ -338,26 +317,6 @@ class Run:
         write_aside(self.folder / "result.json", json.dumps(result, indent=1).encode())
         if not self.config.output.keep_checkpoint:
             shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
-
-
-def _flushed_size(file: Path) -> int:
-    """Bytes of a file once they are on disk, so that a checkpoint never counts on more than survives."""
-    with file.open("a") as handle:
-        os.fsync(handle.fileno())
-        return handle.tell()
-
-
-def _finite(value: Any) -> Any:
-    """The same plain values with None for numbers that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _due(position: int, every: int | None) -> bool:

@@ -6,7 +6,7 @@ and writes no memory. Register a class and it can be trained, saved, resumed and
 """
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from s6mod.augment import to_float
-from s6mod.branch.base import Branch, Tap
+from s6mod.branch.base import Branch, Tap, Targets
 from s6mod.config import Config
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory, Reservoir
@@ -113,6 +113,10 @@ class Peer(nn.Module):
             self.teacher = copy.deepcopy(self.network).requires_grad_(False)
         else:
             self.teacher.load_state_dict(self.network.state_dict())
+
+    def tap(self, out: Any, targets: Targets, view: Callable[[], Tensor]) -> Tap:
+        """What a branch sees of the network's output ``out``; ``view()`` makes a fresh view of the same samples."""
+        return Tap(out.feature_map, out.logits, targets, lambda: self.network(view()).feature_map)
 
     def state_tree(self) -> dict[str, Any]:
         """The state of each part there is, by name."""

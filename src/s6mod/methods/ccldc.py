@@ -5,33 +5,25 @@ With x0 ... x3 the views of the chain, g_k the logits of view k, h_k those of th
     L = own * L_method + views * (CE(g_0) + CE(g_1) + CE(g_2) + CE(g_3)) + kd * L_KD
     L_KD = KL(h_1, g_0) + KL(h_2, g_1) + KL(h_3, g_2) + KL(h_3, g_3)
 
-over all classes: a harder view, of which the teacher is less sure, teaches the easier one. Any method that declares
-``chain`` and ``chain_batch`` is paired by one call of ``pair``; the branch goes on seeing the method's own tap.
+over all classes: a harder view, of which the teacher is less sure, teaches the easier one. A branch goes on seeing the
+method's own tap. Which methods are paired, and how, is said in ``pairs``.
 """
 
-from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any
 
 import torch
-from pydantic import Field, create_model
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import ChainConfig, DistillationChain
 from s6mod.branch.precision import full_precision
-from s6mod.config import Config
-from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import Batch, Losses, Method, Peer, Plan, chain_of, methods
-from s6mod.methods.er import ER
-from s6mod.methods.ocm import OCM
-from s6mod.methods.onpro import OnPro
+from s6mod.methods.base import Batch, Losses, Method, Peer, Plan
 from s6mod.networks import Output
 
 PASSES = (3, 0, 1, 2)  # the order in which a network sees the views, and so BatchNorm's
-
-C = TypeVar("C", bound=Config)
 
 
 class CollaborationConfig(ChainConfig):
@@ -124,48 +116,3 @@ def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor
     harder = torch.cat([teacher[1:], teacher[-1:]]).detach()
     log_q, log_p = ((logits / temperature).log_softmax(2) for logits in (student, harder))
     return temperature**2 * F.kl_div(log_q, log_p, reduction="sum", log_target=True) / student.shape[1]
-
-
-# --- pairs ----------------------------------------------------------------------------------------------------
-
-
-def pair(method: type[Method]) -> type[Method]:
-    """Register a pair of networks that learn by ``method``, under its name with ``-ccldc`` behind it."""
-    chain = chain_of(method)
-    alone = method.config_class.model_fields["name"].default
-    if method.prepare is not Method.prepare:
-        raise ConfigError(
-            f"expected a method whose network takes pixels as floats in [0, 1], got {alone!r}, which prepares them "
-            "otherwise; let its network do so"
-        )
-    title, name = f"{method.__name__}CCLDC", alone + methods.PAIR
-    weights = {"own_weight": chain.own, "views_weight": chain.views, "kd_weight": chain.kd}
-    fields: dict[str, Any] = {"name": (Literal[name], name), "collaboration": (CollaborationConfig, ...)}
-    members = {
-        "__doc__": f"Two networks that learn by {method.__name__} and from each other.",
-        "config_class": starting_from(
-            create_model(f"{title}Config", __base__=method.config_class, __doc__=f"Options of {name}.", **fields),
-            {**chain.base, "collaboration": weights},
-        ),
-        "memory_free": method.memory_free | {"net1", "net2"},
-        "chain": None,  # a pair is not paired again
-    }
-    return methods.register(name)(cast(type[Method], type(title, (CCLDC, method), members)))
-
-
-def starting_from(config: type[C], values: dict[str, Any]) -> type[C]:
-    """A configuration like ``config`` whose defaults are these ``values``, branch by branch."""
-    validated = config.parse(values)
-    fields: dict[str, Any] = {}
-    for name, value in values.items():
-        field = copy(config.model_fields[name])
-        if isinstance(value, dict):
-            field.annotation = starting_from(cast(type[Config], field.annotation), value)
-            field.default = field.annotation()
-        else:
-            field.default = getattr(validated, name)
-        fields[name] = (field.annotation, field)
-    return create_model(config.__name__, __base__=config, __doc__=config.__doc__, **fields)
-
-
-ERCCLDC, OCMCCLDC, OnProCCLDC = pair(ER), pair(OCM), pair(OnPro)

@@ -71,17 +71,21 @@ class ContrastiveMethod(Method):
         return Rotated(both, rotate16_labels(labels, self.num_classes).repeat(2))
 
     def contrast(
-        self, peer: Peer, blocks: Sequence[Rotated], scale: float, generator: torch.Generator
-    ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """One pass over all blocks: the projections of each, and the similarities S within it."""
+        self, peer: Peer, blocks: Sequence[Rotated], generator: torch.Generator
+    ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """One pass over the stream and, after the first task, the memory: projections of each, and L_n and L_uni."""
+        tau, epsilon = self.config.temperature, self.config.epsilon
+        scale = self.config.first_scale if len(blocks) == 1 else self.config.scale
         rows = [len(block.images) for block in blocks]
         out: ProjectedOutput = peer.network(torch.cat([block.images for block in blocks]))
-        z = out.projection.split(rows)
-        S = []
+        z, S = out.projection.split(rows), []
         for z_block, f in zip(z, out.features.split(rows), strict=True):
             start = slice_start(f.shape[1], z_block.shape[1], generator, f.device)
-            S.append(similarity(z_block, f, start, scale, self.config.epsilon))
-        return z, S
+            S.append(similarity(z_block, f, start, scale, epsilon))
+        terms = {"new": new_loss(S[0], blocks[0].labels, tau, epsilon)}
+        if len(blocks) > 1:
+            terms["uniform"] = uniform_loss(S[1], blocks[1].labels, tau, epsilon)
+        return z, terms
 
 
 # --- losses ---------------------------------------------------------------------------------------------------

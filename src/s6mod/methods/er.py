@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig
-from s6mod.branch.base import Tap, Targets
+from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Chain, Losses, Method, MethodConfig, Peer, Plan, Task, methods
 
@@ -62,13 +62,8 @@ class ER(Method):
     def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """One forward pass, one cross-entropy."""
         out = peer.network(views.view)
-
-        def again() -> Tensor:
-            feature_map: Tensor = peer.network(self.augment(views.images, generator)).feature_map
-            return feature_map
-
         ce = F.cross_entropy(out.logits.float(), views.targets.labels)
-        return Losses({"ce": ce}, Tap(out.feature_map, out.logits, views.targets, again))
+        return Losses({"ce": ce}, peer.tap(out, views.targets, lambda: self.augment(views.images, generator)))
 
     def chain_batch(self, views: Views) -> tuple[Tensor, Tensor]:
         """[memory ; stream]."""

@@ -1,19 +1,42 @@
-"""Adaptive prototypical feedback (APF) of OnPro: which memory images a step mixes, and in what shares.
+"""Adaptive prototypical feedback (APF) of OnPro: which memory images a step mixes, in what shares, with what labels.
 
 An image of the mixed batch is (1 - lambda) first + lambda second. In the base part both are images of the memory batch;
 in the pair part they are images of two classes, the more often the closer the prototypes mu of the two lie. These are
 pure functions of classes, rows and prototypes; pixels are the method's business. Draws stay on the device, the only
 place where mu is known, and no shape depends on a value.
+
+The network knows classes by their labels. Where their order matters (which class of a pair is the first, what number
+stands for a mixed label) it is that of first appearance in the stream; a class's ``position`` is its place in it.
 """
 
 import math
 from typing import NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
-from torch.nn import functional as F
 
-MIN_DISTANCE = 1e-12  # two equal prototypes are just very close
+from s6mod.branch.base import Targets
+from s6mod.config import Config
+from s6mod.methods.prototypes import draw_pairs, has_prototype
+
+
+class FeedbackConfig(Config):
+    """Options of the feedback."""
+
+    base_rate: float = Field(
+        0.9, ge=0, le=1, description="share of the memory batch that is mixed within itself; the rest comes in pairs"
+    )
+    mixup_probability: float = Field(
+        0.2, ge=0, le=1, description="p: a pair of classes is mixed with probability p, an image of the base part p^2"
+    )
+    base_mix: float = Field(0.6, ge=0, le=1, description="lambda of the base part is uniform from 0 to this")
+    pair_beta: float = Field(0.4, gt=0, description="lambda of the pair part is drawn from Beta(a, a) with this a")
+    truncate_mixed_labels: bool = Field(
+        True,
+        description="class of a mixed image in the chain of CCL-DC: the one whose place in the class order is the "
+        "mixture of the two places, truncated, as in the published results; or that of the larger share",
+    )
 
 
 class Mixture(NamedTuple):
@@ -24,12 +47,42 @@ class Mixture(NamedTuple):
     mix: Tensor  # (n,) lambda, 0 where an image stays as it is
 
 
-class Pairs(NamedTuple):
-    """Classes two by two."""
+class Mixed(NamedTuple):
+    """The memory batch of a step: which rows it is made of, and three forms of its labels."""
 
-    first: Tensor  # (n,) the one that comes earlier in the class order
-    second: Tensor  # (n,)
-    number: Tensor  # (n,) of the pair: the same whenever these two classes meet
+    rows: Mixture
+    targets: Targets
+    scalars: Tensor  # (n,) float: see ``scalar_labels``
+    single: Tensor  # (n,) one class for each image, mixed or not
+
+
+def base_rows(replay: Tensor, rate: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """On the host: the ``base`` part of a memory batch, rows at random, and their ``partners``, the same shuffled."""
+    count = int(len(replay) * rate)
+    base = replay[torch.randperm(len(replay), generator=generator)[:count]]
+    return {"base": base, "partners": base[torch.randperm(count, generator=generator)]}
+
+
+def mixed_batch(
+    config: FeedbackConfig, rows: dict[str, Tensor], mu: Tensor, labels: Tensor, generator: torch.Generator
+) -> Mixed:
+    """On the device: [base part ; pair part] in place of the memory batch; that as it is if no base part was planned.
+
+    ``rows``: the memory batch ``replay``, the class ``order`` and perhaps ``base_rows``. ``labels``: see ``pair_part``.
+    """
+    replay, order = rows["replay"], rows["order"]
+    position = order.argsort()
+    if "base" in rows:
+        p, count = config.mixup_probability, len(replay) - len(rows["base"])
+        base = base_part(rows["base"], rows["partners"], p, config.base_mix, generator)
+        pairs = pair_part(mu, position, labels, count, p, config.pair_beta, generator)
+        mixture = Mixture(*map(torch.cat, zip(base, pairs, strict=True)))
+    else:
+        mixture = Mixture(replay, replay, torch.zeros(replay.shape, device=replay.device))
+    first, second, mix = labels[mixture.first], labels[mixture.second], mixture.mix
+    scalars = scalar_labels(position[first], position[second], mix)
+    single = order[scalars.long()] if config.truncate_mixed_labels else torch.where(mix > 0.5, second, first)
+    return Mixed(mixture, Targets(first, second, mix), scalars, single)
 
 
 def base_part(
@@ -73,39 +126,6 @@ def pair_part(
     coins = torch.rand(math.comb(C, 2), generator=generator, device=mu.device)
     shares = symmetric_beta(count, alpha, generator, mu.device)
     return Mixture(first, second, shares * (coins < probability)[pairs.number])
-
-
-def draw_pairs(mu: Tensor, position: Tensor, count: int, generator: torch.Generator) -> Pairs:
-    """``count`` pairs of the classes that have a prototype in ``mu`` (C, P); ``position`` (C,) is the class order.
-
-    A pair comes round(weight * count) times, weight = softmax over all pairs of 1 / ||mu_i - mu_j||. What is missing
-    then is added, one each, to random distinct pairs; what is too much is taken from random distinct ones that came.
-    Only with fewer than two prototypes are there classes without one in the answer.
-    """
-    C = len(mu)
-    i, j = torch.triu_indices(C, C, 1, device=mu.device)  # (C (C - 1) / 2,), in the order of pdist
-    known = has_prototype(mu)
-    exists = known[i] & known[j]
-    closeness = F.pdist(mu).clamp(min=MIN_DISTANCE).reciprocal()
-    # A finite filling, since a softmax over nothing but -inf would be NaN.
-    weight = closeness.masked_fill(~exists, torch.finfo(mu.dtype).min).softmax(0)
-    times = (weight * count).round().long()
-
-    missing = count - times.sum()
-    changeable = torch.where(missing > 0, exists, times > 0)
-    keys = torch.rand(len(times), generator=generator, device=mu.device).masked_fill(~changeable, -1)
-    rank = keys.argsort(descending=True).argsort()
-    times = times + missing.sign() * (rank < missing.abs())
-
-    number = torch.searchsorted(times.cumsum(0), torch.arange(count, device=mu.device), right=True)
-    i, j = i[number], j[number]
-    swapped = position[i] > position[j]
-    return Pairs(torch.where(swapped, j, i), torch.where(swapped, i, j), number)
-
-
-def has_prototype(mu: Tensor) -> Tensor:
-    """(C,) bool: the rows of ``mu`` (C, P) that are not zero."""
-    return (mu != 0).any(1)
 
 
 def pick(candidates: Tensor, generator: torch.Generator) -> Tensor:

@@ -9,22 +9,21 @@ or by those of all (`moe`, MOE-MOSE). The first batch of a run is only stored.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import TransformLayers, TransformLayersConfig, to_float
-from s6mod.branch.base import Tap, Targets
-from s6mod.branch.precision import full_precision
+from s6mod.augment import TransformLayers, TransformLayersConfig
+from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import Batch, Losses, Method, MethodConfig, OptimizerConfig, Peer, Plan, Task, methods
+from s6mod.methods.base import Batch, Losses, OptimizerConfig, Peer, Plan, Task, methods
+from s6mod.methods.expert_losses import cross_entropy, distillation, supervised_contrastive
+from s6mod.methods.normalised import NormalisedConfig, NormalisedMethod
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import DEEPEST, ExpertsConfig, ExpertsOutput, ExpertsResNet18
-
-Positive = Annotated[float, Field(gt=0)]
 
 
 class MOSEAugmentConfig(TransformLayersConfig):
@@ -42,19 +41,13 @@ class MOSEOptimizerConfig(OptimizerConfig):
     lr: float = Field(1e-3, gt=0, description="learning rate")
 
 
-class MOSEConfig(MethodConfig):
+class MOSEConfig(NormalisedConfig):
     """Options of MOSE."""
 
     name: Literal["mose"] = "mose"
     network: ExpertsConfig = ExpertsConfig()
     optimizer: MOSEOptimizerConfig = MOSEOptimizerConfig()
     augment: MOSEAugmentConfig = MOSEAugmentConfig()
-    mean: tuple[float, float, float] = Field(
-        (125.3 / 255, 123.0 / 255, 113.9 / 255), description="subtracted from the channels; default: CIFAR's"
-    )
-    std: tuple[Positive, Positive, Positive] = Field(
-        (63.0 / 255, 62.1 / 255, 66.7 / 255), description="divides the channels; default: CIFAR's"
-    )
     per_class: int = Field(7, ge=1, description="images of earlier tasks in a step, at most this many per class seen")
     temperature: float = Field(0.07, gt=0, description="of the supervised contrastive loss")
     cat_weight: float = Field(
@@ -74,7 +67,7 @@ class Views:
 
 
 @methods.register("mose")
-class MOSE(Method):
+class MOSE(NormalisedMethod):
     """Mixture of stage experts; MOE-MOSE is the same with another table for predictions."""
 
     config_class = MOSEConfig
@@ -83,13 +76,9 @@ class MOSE(Method):
     reservoir = "batched"
     primary = "ncm"
     memory_free = frozenset({"head", "heads"})
-    mean: Tensor  # (3, 1, 1)
-    std: Tensor
 
     def __init__(self, config: MOSEConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        for name, values in (("mean", config.mean), ("std", config.std)):
-            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
         self.augment = TransformLayers(config.augment)
 
     def make_network(self) -> ExpertsResNet18:
@@ -142,13 +131,7 @@ class MOSE(Method):
     def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """One forward pass; each term is summed over the experts."""
         out: ExpertsOutput = peer.network(views.view)
-        labels, split = views.targets.labels, 4 * views.split
-
-        def again() -> Tensor:
-            feature_map: Tensor = peer.network(self._view(views.images, views.split, generator)).feature_map
-            return feature_map
-
-        logits = out.expert_logits.float()
+        logits, labels, split = out.expert_logits.float(), views.targets.labels, 4 * views.split
         new = logits[:split].masked_fill(views.classes == 0, -torch.inf)
         ce_new, ce_cat = cross_entropy(new, labels[:split]), cross_entropy(logits[split:], labels[split:])
         terms = {
@@ -156,11 +139,8 @@ class MOSE(Method):
             "scl": supervised_contrastive(out.projections, labels, self.config.temperature),
             "distil": distillation(out.student, out.features[:, :DEEPEST]),
         }
-        return Losses(terms, Tap(out.feature_map, out.logits, views.targets, again))
-
-    def prepare(self, images: Tensor) -> Tensor:
-        """uint8 images -> normalised ones."""
-        return (to_float(images) - self.mean) / self.std
+        tap = peer.tap(out, views.targets, lambda: self._view(views.images, views.split, generator))
+        return Losses(terms, tap)
 
     def reference(self, features: list[Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
         """Unit class means (num_classes, 4, F) of the experts' unit features, and which classes are present.
@@ -183,35 +163,3 @@ class MOSE(Method):
             # Squared distances add up over the experts: the mean of four is a quarter of that of all in one vector.
             tables["moe"] = ncm_scores(unit.flatten(1), means.flatten(1), present) / unit.shape[1]
         return tables
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over samples and sum over experts, of ``logits`` (B, E, C); nothing of no samples."""
-    B, E, _ = logits.shape
-    total = F.cross_entropy(logits.flatten(0, 1), labels[:, None].expand(B, E).flatten(), reduction="sum")
-    return total / max(B, 1)
-
-
-@full_precision
-def supervised_contrastive(projections: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """SCL summed over the experts of ``projections`` (B, E, P).
-
-    Minus the log-softmax of cosine / temperature over all other samples: its mean over those of the same label, and
-    then over the anchors that have any.
-    """
-    z = F.normalize(projections, dim=2).transpose(0, 1)  # (E, B, P)
-    similarity = z @ z.mT / temperature  # (E, B, B)
-    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    positive = ((labels[:, None] == labels) & ~itself).to(z.dtype)  # (B, B)
-    log_p = similarity - similarity.masked_fill(itself, -torch.inf).logsumexp(2, keepdim=True)
-    count = positive.sum(1)  # (B,)
-    per_anchor = (log_p * positive).sum(2) / count.clamp(min=1)  # (E, B); 0 of an anchor without positives
-    return -per_anchor.sum() / (count > 0).sum().clamp(min=1)
-
-
-@full_precision
-def distillation(student: Tensor, features: Tensor) -> Tensor:
-    """The student (B, F) drawn to each teacher of ``features`` (B, E, F): Frobenius norms over the batch, summed."""
-    difference = F.normalize(student, dim=1)[:, None] - F.normalize(features.detach(), dim=2)
-    norms: Tensor = torch.linalg.vector_norm(difference, dim=(0, 2))  # (E,)
-    return norms.sum()

@@ -21,19 +21,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig
-from s6mod.branch.base import Tap, Targets
+from s6mod.branch.base import Targets
 from s6mod.branch.precision import full_precision
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Chain, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
-from s6mod.methods.contrastive import (
-    ContrastiveConfig,
-    ContrastiveMethod,
-    Rotated,
-    new_loss,
-    previous_loss,
-    uniform_loss,
-)
+from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated, previous_loss
 from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
 
 
@@ -112,24 +105,21 @@ class OCM(ContrastiveMethod):
 
     def losses(self, peer: Peer, views: list[Part], memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """One pass for the contrastive losses, one for cross-entropy; after the first task the teacher's two."""
-        tau, epsilon = self.config.temperature, self.config.epsilon
-        blocks, later = [part.rotated for part in views], len(views) > 1
-        x, y = views[-1].plain.images, views[-1].plain.labels  # what cross-entropy learns: the memory if there is one
+        last = views[-1]  # what cross-entropy learns: the memory if there is one
+        x, y = last.plain.images, last.plain.labels
 
-        z, S = self.contrast(peer, blocks, self.config.scale if later else self.config.first_scale, generator)
+        z, contrastive = self.contrast(peer, [part.rotated for part in views], generator)
         out: ProjectedOutput = peer.network(self.augment(x, generator))
 
-        terms = {
-            "ce": F.cross_entropy(out.logits.float(), y),
-            "new": new_loss(S[0], blocks[0].labels, tau, epsilon),
-        }
-        if later:
-            terms["uniform"] = uniform_loss(S[1], blocks[1].labels, tau, epsilon)
+        terms = {"ce": F.cross_entropy(out.logits.float(), y)} | contrastive
+        if len(views) > 1:
             plain = len(z[1]) // 2  # rows of the memory that are not augmented
-            past_z, target = self._past(peer, blocks[1].images[:plain], self.augment(x, generator))
-            terms["previous"] = previous_loss(z[1][:plain], past_z, blocks[1].labels[:plain], tau, epsilon)
+            past_z, target = self._past(peer, last.rotated.images[:plain], self.augment(x, generator))
+            terms["previous"] = previous_loss(
+                z[1][:plain], past_z, last.rotated.labels[:plain], self.config.temperature, self.config.epsilon
+            )
             terms["mse"] = masked_mse(out.logits, target, self.old)
-        tap = Tap(out.feature_map, out.logits, Targets(y), lambda: peer.network(self.augment(x, generator)).feature_map)
+        tap = peer.tap(out, Targets(y), lambda: self.augment(x, generator))
         return Losses(terms, tap, carry=views[0].plain.labels)
 
     def chain_batch(self, views: list[Part]) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,85 @@
+"""The folder of a run as the run itself uses it: kept from other processes, with records that only grow.
+
+What is replaced whole (configuration, checkpoint, result) is written by ``run``.
+"""
+
+import fcntl
+import json
+import math
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+from s6mod.errors import CheckpointError
+
+
+class RunFolder:
+    """One folder, for one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records = path / "records.jsonl"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run in it."""
+        return (self.path / "config.json").exists()
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The result, if the run has come to its end."""
+        file = self.path / "result.json"
+        try:
+            return dict(json.loads(file.read_text())) if file.exists() else None
+        except ValueError:
+            raise CheckpointError(f"expected a run's result, got a damaged {file}; remove it and resume") from None
+
+    def hold(self) -> bool:
+        """Keep it for as long as this object lives: two processes must not write one run. False: another has it."""
+        handle = os.open(self.path, os.O_RDONLY)  # the folder itself: its files are replaced, it never is
+        weakref.finalize(self, os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    # --- records ----------------------------------------------------------------------------------------------
+
+    @property
+    def has_records(self) -> bool:
+        """Whether there is any."""
+        return self.records.exists() and self.records.stat().st_size > 0
+
+    def clear(self) -> None:
+        """Start without records."""
+        self.records.write_bytes(b"")
+
+    def append(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Add a record; it is returned as it was written."""
+        written: dict[str, Any] = _finite(record)
+        with self.records.open("a") as file:
+            file.write(json.dumps(written, allow_nan=False) + "\n")
+        return written
+
+    def secure(self) -> int:
+        """Bytes of records once they are on disk, so that a checkpoint never counts on more than survives."""
+        with self.records.open("a") as file:
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def cut(self, size: int) -> None:
+        """Go back to the records that a checkpoint counted on."""
+        if not self.records.exists() or self.records.stat().st_size < size:
+            raise CheckpointError(f"expected at least {size} bytes in {self.records}, got fewer; restore the file")
+        os.truncate(self.records, size)
+
+
+def _finite(value: Any) -> Any:
+    """The same plain values with None for numbers that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
