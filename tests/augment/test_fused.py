@@ -1,34 +1,25 @@
-"""The kernels against their plain twins: on a CUDA device where there is one, and in Triton's interpreter everywhere.
-
-The interpreter must be chosen before Triton is imported and would stay for the whole process, so one test runs this
-file again in a process of its own.
-"""
+"""The kernels against their plain twins: on a CUDA device, and in Triton's interpreter everywhere."""
 
 import dataclasses
-import os
-import subprocess
 import sys
 from itertools import permutations, product
 
 import pytest
 import torch
 
+from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, starts_the_interpreter
 from s6mod import kernels
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig, fused, to_float
 from s6mod.augment.kornia_like import KorniaParams, draw_params, plain_view, uniform_parts
 from s6mod.errors import InputError
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-NO_TRITON = "Triton is not installed; the package runs without it, its kernels do not"
-NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 # Hardware fuses multiplications with additions, and the hue of a pale pixel magnifies that a little.
 ATOL = 1e-5 if INTERPRETED else 5e-5
 
 
-@pytest.fixture(params=["cpu"] if INTERPRETED else [pytest.param("cuda", marks=[pytest.mark.gpu, NO_CUDA])])
+@pytest.fixture(params=DEVICES)
 def device(request):
-    pytest.importorskip("triton", reason=NO_TRITON)
+    needs_triton()
     return torch.device(request.param)
 
 
@@ -57,13 +48,9 @@ def assert_like_plain(device, x, params):
     torch.testing.assert_close(view.cpu(), plain_view(x, params), rtol=0, atol=ATOL)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="is what starts the interpreter")
+@starts_the_interpreter
 def test_everything_here_holds_in_the_interpreter():
-    pytest.importorskip("triton", reason=NO_TRITON)
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", __file__]
-    run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert " passed" in run.stdout
+    assert_holds_interpreted(__file__)
 
 
 # --- views ----------------------------------------------------------------------------------------------------

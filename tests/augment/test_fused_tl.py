@@ -1,31 +1,26 @@
-"""The kernels of the transform layers against their plain twins: on a CUDA device where there is one, and in Triton's
-interpreter everywhere, in a process of its own as in ``test_fused``.
+"""The kernels of the transform layers against their plain twins: on a CUDA device, and in Triton's interpreter
+everywhere.
 """
 
 import dataclasses
-import os
-import subprocess
 import sys
 from itertools import product
 
 import pytest
 import torch
 
+from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, starts_the_interpreter
 from s6mod import kernels
 from s6mod.augment import TransformLayers, TransformLayersConfig, TransformLayersParams, fused, to_float
 from s6mod.augment.transform_layers import draw_params, plain_view, uniform_parts
 from s6mod.errors import InputError
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-NO_TRITON = "Triton is not installed; the package runs without it, its kernels do not"
-NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 ATOL = 1e-5  # positions across an image are rounded otherwise, except where its sides are powers of two
 
 
-@pytest.fixture(params=["cpu"] if INTERPRETED else [pytest.param("cuda", marks=[pytest.mark.gpu, NO_CUDA])])
+@pytest.fixture(params=DEVICES)
 def device(request):
-    pytest.importorskip("triton", reason=NO_TRITON)
+    needs_triton()
     return torch.device(request.param)
 
 
@@ -54,13 +49,9 @@ def assert_like_plain(device, x, params, atol=ATOL):
     torch.testing.assert_close(view.cpu(), plain_view(x, params), rtol=0, atol=atol)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="is what starts the interpreter")
+@starts_the_interpreter
 def test_everything_here_holds_in_the_interpreter():
-    pytest.importorskip("triton", reason=NO_TRITON)
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", __file__]
-    run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert " passed" in run.stdout
+    assert_holds_interpreted(__file__)
 
 
 # --- views ----------------------------------------------------------------------------------------------------

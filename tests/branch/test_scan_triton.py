@@ -1,31 +1,18 @@
-"""The fused scan against its plain twin: on a CUDA device where there is one, and in Triton's interpreter everywhere.
-
-The interpreter must be chosen before Triton is imported and would stay for the whole process, so one test runs this
-file again in a process of its own.
-"""
-
-import os
-import subprocess
-import sys
+"""The fused scan against its plain twin: on a CUDA device, and in Triton's interpreter everywhere."""
 
 import pytest
 import torch
 
+from interpreter import DEVICES, assert_holds_interpreted, needs_triton, on_cuda, starts_the_interpreter
 from s6mod.branch import scan
 from s6mod.branch.scan import directional_scan, plain_directional_scan
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-NO_TRITON = "Triton is not installed; the package runs without it, its kernels do not"
-ON_CUDA = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 NAMES = ("u", "delta", "BC", "dt_proj", "dt_bias", "A_log", "D")
 
 
-@pytest.fixture(params=["cpu"] if INTERPRETED else [pytest.param("cuda", marks=ON_CUDA)])
+@pytest.fixture(params=DEVICES)
 def device(request):
-    pytest.importorskip("triton", reason=NO_TRITON)
+    needs_triton()
     return torch.device(request.param)
 
 
@@ -71,13 +58,9 @@ def no_plain_scan(monkeypatch):
     monkeypatch.setattr(scan, "plain_directional_scan", lambda *_: pytest.fail("the kernels were not chosen"))
 
 
-@pytest.mark.skipif(INTERPRETED, reason="is what starts the interpreter")
+@starts_the_interpreter
 def test_everything_here_holds_in_the_interpreter():
-    pytest.importorskip("triton", reason=NO_TRITON)
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", __file__]
-    run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert " passed" in run.stdout
+    assert_holds_interpreted(__file__)
 
 
 @pytest.mark.usefixtures("no_plain_scan")
@@ -123,8 +106,7 @@ def test_float64_is_left_to_the_plain_scan(device):
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.gpu
+@on_cuda
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_scan")
     @pytest.mark.parametrize("d", [128, 256])

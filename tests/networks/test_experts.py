@@ -6,6 +6,7 @@ from torch import nn
 
 from s6mod.errors import ConfigError
 from s6mod.networks import ExpertsConfig, ExpertsResNet18
+from s6mod.networks.depthwise import Depthwise
 from s6mod.networks.experts import Attention, down
 from s6mod.networks.norm import BatchNorm
 
@@ -102,7 +103,7 @@ def test_a_shallow_expert_weighs_its_stage_and_brings_it_down():
 def test_down_is_two_separable_convolutions_at_half_the_size():
     kinds = [(type(m), getattr(m, "groups", None), getattr(m, "stride", None)) for m in down(6, 12)]
     separable = [(nn.Conv2d, 1, (1, 1)), (BatchNorm, None, None)]  # a BatchNorm ends in a ReLU
-    assert kinds == [(nn.Conv2d, 6, (2, 2)), *separable, (nn.Conv2d, 6, (1, 1)), *separable]
+    assert kinds == [(Depthwise, 6, (2, 2)), *separable, (Depthwise, 6, (1, 1)), *separable]
     assert all(module.bias is None for module in down(6, 12) if isinstance(module, nn.Conv2d))
     assert down(6, 12)(torch.rand(2, 6, 8, 8)).shape == (2, 12, 4, 4)
 

@@ -1,26 +1,13 @@
-"""The fused normalisation against its plain twin: on a CUDA device, and in Triton's interpreter everywhere.
-
-The interpreter must be chosen before Triton is imported and would stay for the whole process, so one test runs this
-file again in a process of its own.
-"""
-
-import os
-import subprocess
-import sys
+"""The fused normalisation against its plain twin: on a CUDA device, and in Triton's interpreter everywhere."""
 
 import pytest
 import torch
 from torch import nn
 
+from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, on_cuda, starts_the_interpreter
 from s6mod.networks import norm
 from s6mod.networks.norm import BatchNorm, plain_norm
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-NO_TRITON = "Triton is not installed; the package runs without it, its kernels do not"
-ON_CUDA = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
 SHAPES = [
     (2, 3, 4, 5),  # channels are no power of two
     (1, 1, 2, 4),
@@ -29,9 +16,9 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(params=["cpu"] if INTERPRETED else [pytest.param("cuda", marks=ON_CUDA)])
+@pytest.fixture(params=DEVICES)
 def device(request):
-    pytest.importorskip("triton", reason=NO_TRITON)
+    needs_triton()
     return torch.device(request.param)
 
 
@@ -72,13 +59,9 @@ def no_plain_norm(monkeypatch):
     monkeypatch.setattr(norm, "plain_norm", lambda *_: pytest.fail("the kernels were not chosen"))
 
 
-@pytest.mark.skipif(INTERPRETED, reason="is what starts the interpreter")
+@starts_the_interpreter
 def test_everything_here_holds_in_the_interpreter():
-    pytest.importorskip("triton", reason=NO_TRITON)
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", __file__]
-    run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert " passed" in run.stdout
+    assert_holds_interpreted(__file__)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs no kernels")
@@ -105,7 +88,8 @@ def like_plain(shape, relu, with_shortcut, device, dtype, tolerance, gradient_to
     wide = [None if t is None else t.double() for t in (x, shortcut, dy)]
     for name, theirs in outcome(plain(exact), exact, *wide).items():
         assert ours[name].shape == theirs.shape
-        allowed = gradient_tolerance if gradient_tolerance and name in ("x", "shortcut") else tolerance
+        is_gradient = name in ("x", "shortcut", "weight", "bias")
+        allowed = gradient_tolerance if gradient_tolerance and is_gradient else tolerance
         assert (ours[name] - theirs).double().norm() <= allowed * theirs.double().norm() + 1e-6, name
 
 
@@ -130,8 +114,7 @@ def test_a_map_that_lies_otherwise_in_memory_is_left_to_the_plain_version(device
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.gpu
+@on_cuda
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_norm")
     @pytest.mark.parametrize("with_shortcut", [True, False])

@@ -112,6 +112,8 @@ def run_bench(
     if "none" not in branches:
         raise ConfigError("expected 'none' among the branches, which the others are compared with; add it")
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    if cuda:
+        torch.set_num_threads(1)  # as in runs on a GPU
     peak = _peak_flops() if cuda else None
     captures = ("off", "auto") if cuda else ("off",)
     rows: list[Measured] = []
@@ -136,11 +138,11 @@ def measure(subjects: list[Subject], seconds: float, peak: float | None) -> list
     learners, bytes_, turn = {}, {}, {}
     for subject in subjects:
         learners[subject], bytes_[subject] = _ready(subject)
-        turn[subject] = max(1, round(seconds / TURNS / _seconds_per_step(learners[subject], 2)))
+        turn[subject] = max(1, round(seconds / TURNS / seconds_per_step(learners[subject], 2)))
     times: dict[Subject, list[float]] = {subject: [] for subject in subjects}
     for _ in range(TURNS):
         for subject, learner in learners.items():
-            times[subject].append(_seconds_per_step(learner, turn[subject]))
+            times[subject].append(seconds_per_step(learner, turn[subject]))
     rows = []
     for subject, learner in learners.items():
         per_step = median(times[subject])
@@ -165,18 +167,18 @@ def _ready(subject: Subject) -> tuple[Learner, int]:
     """A learner that is warmed up, and the most memory that it took: of the device, or of a process of its own."""
     if not (subject.device.startswith("cuda") or (subject.device == "auto" and torch.cuda.is_available())):
         learner = subject.learner()
-        _seconds_per_step(learner, 2)
+        seconds_per_step(learner, 2)
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             return learner, pool.apply(_peak_in_this_process, (subject,))
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     learner = subject.learner()
-    _seconds_per_step(learner, WARM_UP)
+    seconds_per_step(learner, WARM_UP)
     return learner, torch.cuda.max_memory_allocated() - before
 
 
 def _peak_in_this_process(subject: Subject) -> int:
-    _seconds_per_step(subject.learner(), 2)
+    seconds_per_step(subject.learner(), 2)
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would answer with the parent's peak if that was higher
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
@@ -196,7 +198,7 @@ def _work(learner: Learner) -> tuple[int, int]:
     networks = [part for peer in learner.peers for part in (peer.network, peer.teacher) if part is not None]
     hooks = [network.register_forward_pre_hook(count) for network in networks]
     with FlopCounterMode(display=False) as counter:
-        _seconds_per_step(learner, 1)
+        seconds_per_step(learner, 1)
     for hook in hooks:
         hook.remove()
     return images, counter.get_total_flops()
@@ -219,7 +221,7 @@ def _packed(subject: Subject, seconds: float) -> dict[int, float]:
     figures = {}
     for count in PACKED:
         learners = [subject.learner() for _ in range(count)]
-        steps = max(1, round(seconds / count / [_seconds_per_step(learner, WARM_UP) for learner in learners][-1]))
+        steps = max(1, round(seconds / count / [seconds_per_step(learner, WARM_UP) for learner in learners][-1]))
         streams = [torch.cuda.Stream() for _ in learners]
         batches = list(_batches(steps))
         begin = time.perf_counter()
@@ -239,7 +241,8 @@ def _batches(count: int, task: int = 1, size: int = STREAM_BATCH) -> Iterator[tu
         yield images, task * TASK_CLASSES + torch.randint(0, TASK_CLASSES, (size,), generator=random)
 
 
-def _seconds_per_step(learner: Learner, steps: int) -> float:
+def seconds_per_step(learner: Learner, steps: int) -> float:
+    """Wall clock of ``steps`` steps of the second task, divided by their number."""
     batches = list(_batches(steps))
     _wait(learner)
     begin = time.perf_counter()

@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from s6mod.networks.attention import attend
 from s6mod.networks.base import Network
+from s6mod.networks.depthwise import Depthwise
 from s6mod.networks.norm import BatchNorm
 from s6mod.networks.resnet import NetworkConfig, ResNet18
 
@@ -67,8 +68,8 @@ class ExpertsResNet18(Network):
             x = stage(x)
             maps.append(x)
         aligned = [
-            align(attend(stage_map))
-            for stage_map, attend, align in zip(maps[:DEEPEST], self.attentions, self.alignments, strict=True)
+            align(attention(stage_map))
+            for stage_map, attention, align in zip(maps[:DEEPEST], self.attentions, self.alignments, strict=True)
         ]
         pooled = [final.mean((2, 3)) for final in (*aligned, x)]
         # Heads and what they read stay in float32 under autocast, as in ResNet18.
@@ -95,11 +96,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, channels, H, W) -> the same shape."""
-        weights = self.weigh(x)
-        with torch.autocast(x.device.type, enabled=False):  # which would interpolate in float32 and move twice as much
-            # To the size of x rather than twice as large: the same for even sides, and right for odd ones.
-            weights = F.interpolate(weights, size=x.shape[2:], mode="bilinear", align_corners=False)
-            return x * torch.sigmoid(weights)
+        return attend(x, self.weigh(x))
 
 
 def down(inputs: int, outputs: int) -> nn.Sequential:
@@ -109,7 +106,7 @@ def down(inputs: int, outputs: int) -> nn.Sequential:
 
 def _separable(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
     return [
-        nn.Conv2d(inputs, inputs, 3, stride, 1, groups=inputs, bias=False),
+        Depthwise(inputs, stride),
         nn.Conv2d(inputs, outputs, 1, bias=False),
         BatchNorm(outputs),
     ]

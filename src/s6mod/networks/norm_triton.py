@@ -18,6 +18,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from s6mod.networks.maps_triton import split_rows
+from s6mod.networks.maps_triton import suits as suits
+
 if TYPE_CHECKING:
     from s6mod.networks.norm import BatchNorm
 
@@ -25,13 +28,6 @@ COLUMNS = 64  # that a program takes, at the most
 TILE = 2048  # numbers in the registers of a program
 PROGRAMS = 2112  # that sum side by side: sixteen for each of an H200's processors
 WARPS = 4
-
-
-def suits(x: Tensor) -> bool:
-    """Whether kernels exist for ``x``: channels last, and a type whose sums fit float32."""
-    return x.dtype in (torch.float32, torch.bfloat16, torch.float16) and x.is_contiguous(
-        memory_format=torch.channels_last
-    )
 
 
 def norm(layer: "BatchNorm", x: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -51,7 +47,7 @@ class _Norm(torch.autograd.Function):
         x, weight, bias, shortcut, moving, momentum, eps, relu = given
         rows, channels, sizes = _sizes(x)
         grid_c = triton.cdiv(channels, sizes["BLOCK_C"])
-        parts, chunk = _parts(rows, grid_c, sizes["BLOCK_R"])
+        parts, chunk = split_rows(rows, sizes["BLOCK_R"], PROGRAMS // grid_c)
         sums = x.new_empty(2, parts, channels, dtype=torch.float32)
         moments = x.new_empty(2, channels, dtype=torch.float32)  # mean, 1 / standard deviation
         y = torch.empty_like(x)
@@ -76,7 +72,7 @@ class _Norm(torch.autograd.Function):
         dy = dy.to(x.dtype).contiguous(memory_format=torch.channels_last)
         rows, channels, sizes = _sizes(x)
         grid_c = triton.cdiv(channels, sizes["BLOCK_C"])
-        parts, chunk = _parts(rows, grid_c, sizes["BLOCK_R"])
+        parts, chunk = split_rows(rows, sizes["BLOCK_R"], PROGRAMS // grid_c)
         sums = x.new_empty(2, parts, channels, dtype=torch.float32)
         gradients = x.new_empty(2, channels, dtype=torch.float32)  # of bias and weight
         dx = torch.empty_like(x)
@@ -102,13 +98,6 @@ def _sizes(x: Tensor) -> tuple[int, int, dict[str, int]]:
     return x.numel() // channels, channels, {"BLOCK_R": TILE // block, "BLOCK_C": block}
 
 
-def _parts(rows: int, columns: int, block_rows: int) -> tuple[int, int]:
-    """How many programs share the rows of a block of columns when they are summed, and how many rows each has."""
-    blocks = triton.cdiv(rows, block_rows)
-    chunk = triton.cdiv(blocks, max(PROGRAMS // columns, 1)) * block_rows
-    return triton.cdiv(rows, chunk), chunk
-
-
 @triton.jit
 def _moment_sums(x, sums, rows, channels, chunk, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """Sums and square sums of a chunk of rows, relative to the first row, so that nothing is lost in the squares."""
@@ -117,13 +106,15 @@ def _moment_sums(x, sums, rows, channels, chunk, BLOCK_R: tl.constexpr, BLOCK_C:
     pivot = tl.load(x + c, c < channels, 0).to(tl.float32)
     first = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     second = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
-    for start in range(part * chunk, min((part + 1) * chunk, rows), BLOCK_R):
+    start, end = part * chunk, tl.minimum((part + 1) * chunk, rows)
+    while start < end:  # the interpreter cannot range over numbers of a program's own
         r = start + tl.arange(0, BLOCK_R)
         inside = (r < rows)[:, None] & (c < channels)[None, :]
         at = r[:, None].to(tl.int64) * channels + c[None, :]
         value = tl.where(inside, tl.load(x + at, inside, 0).to(tl.float32) - pivot[None, :], 0)
         first += value
         second += value * value
+        start += BLOCK_R
     at = part * channels + c
     tl.store(sums + at, tl.sum(first, 0), c < channels)
     tl.store(sums + parts * channels + at, tl.sum(second, 0), c < channels)
@@ -202,7 +193,8 @@ def _gradient_sums(
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     first = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     second = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
-    for start in range(part * chunk, min((part + 1) * chunk, rows), BLOCK_R):
+    start, end = part * chunk, tl.minimum((part + 1) * chunk, rows)
+    while start < end:  # the interpreter cannot range over numbers of a program's own
         r = start + tl.arange(0, BLOCK_R)
         inside = (r < rows)[:, None] & (c < channels)[None, :]
         at = r[:, None].to(tl.int64) * channels + c[None, :]
@@ -211,6 +203,7 @@ def _gradient_sums(
         )  # fmt: skip
         first += gradient
         second += gradient * normal
+        start += BLOCK_R
     at = part * channels + c
     tl.store(sums + at, tl.sum(first, 0), c < channels)
     tl.store(sums + parts * channels + at, tl.sum(second, 0), c < channels)

@@ -1,0 +1,41 @@
+"""Where tests of Triton kernels run: on a CUDA device where there is one, and in Triton's interpreter everywhere.
+
+The interpreter must be chosen before Triton is imported and would stay for the whole process, so one test of a file
+runs that file again in a process of its own.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_NO_CUDA = pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICES = ["cpu"] if INTERPRETED else [pytest.param("cuda", marks=[pytest.mark.gpu, _NO_CUDA])]
+
+starts_the_interpreter = pytest.mark.skipif(INTERPRETED, reason="is what starts the interpreter")
+
+
+def needs_triton():
+    pytest.importorskip("triton", reason="Triton is not installed; the package runs without it, its kernels do not")
+
+
+def on_cuda(test):
+    """For sizes as in training, which the interpreter would take too long for."""
+    return pytest.mark.gpu(_NO_CUDA(test))
+
+
+def assert_holds_interpreted(file):
+    needs_triton()
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", file]
+    run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
+def compiled(module):
+    """How many variants of the kernels of a module have been compiled."""
+    kernels = (each for each in vars(module).values() if hasattr(each, "device_caches"))
+    return sum(len(variants) for kernel in kernels for variants, *_ in kernel.device_caches.values())
