@@ -21,6 +21,20 @@ def test_a_record_is_the_result_under_a_seal(tmp_path, write_run):
     assert export(folder / "result.json", tmp_path / "results") is None  # there already
 
 
+def test_a_record_names_no_folder_of_the_machine_it_came_from(tmp_path, write_run):
+    file = write_run(tmp_path, "er/cifar100/2000") / "result.json"
+    result = json.loads(file.read_text())
+    result["config"]["data"]["root"] = "/home/lovelace/data"
+    folders = "--data-root '/home/lovelace/my data' --out=/home/lovelace/runs"
+    result["environment"]["command"] = f"s6mod train {folders} --set output.log_every=9 --seed 0"
+    file.write_text(json.dumps(result, indent=1))
+    record = export(file, tmp_path / "results")
+    assert "lovelace" not in record.read_text()
+    content = read_result(record, sealed=True)
+    assert content["environment"]["command"] == "s6mod train --set output.log_every=9 --seed 0"
+    assert content["config"]["data"] == result["config"]["data"] | {"root": None}
+
+
 def test_a_changed_byte_is_noticed(tmp_path, write_run, call):
     record = export(write_run(tmp_path / "runs", "er/cifar100/2000") / "result.json", tmp_path / "results")
     text = record.read_text()

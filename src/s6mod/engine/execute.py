@@ -158,6 +158,7 @@ class _Active:
         device = run.learner.engine.device
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self.stream is not None:
+            torch.set_num_threads(1)  # the host's part of a step is too small to share; more threads only spin
             torch.cuda.synchronize(device)  # what was built on the default stream is there
 
     def advance(self) -> bool:

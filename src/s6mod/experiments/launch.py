@@ -63,7 +63,7 @@ class LocalLauncher:
     """Worker processes on this machine: one run at a time in each on a CPU, all runs that fit on each GPU."""
 
     devices: tuple[str, ...]  # one worker for each: "cpu" as often as there are workers, or cuda:0, cuda:1 ...
-    threads: int = 1  # of each worker
+    threads: int = 1  # of each worker; beside a GPU more of them only spin
     at_once: int | None = None  # runs that share a GPU
     retries: int = 0
 
@@ -77,7 +77,7 @@ class LocalLauncher:
             count = workers or cores
             return cls(("cpu",) * count, max(1, cores // count), None, retries)
         gpus = [device] if device != "auto" else [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-        return cls(tuple(gpus), cores, at_once, retries)
+        return cls(tuple(gpus), 1, at_once, retries)
 
     @property
     def on_cpu(self) -> bool:

@@ -1,12 +1,13 @@
 """Public records: the result of a run as one small JSON file with a checksum; no checkpoint, no step records.
 
-A record is the run's ``result.json`` with one more line at its head: the SHA-256 of the file without that line. A
-changed byte is noticed whenever a record is read.
+A record is the run's ``result.json``, without the folders of the machine it ran on, and with one more line at its head:
+the SHA-256 of the file without that line. A changed byte is noticed whenever a record is read.
 """
 
 import hashlib
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from s6mod.experiments.files import write_new, write_whole
 
 FORMAT = 1  # of results that this version reads
 ADOPTED = ' "sealed": "when adopted",\n'  # marks a record that came without a checksum
+FOLDERS = ("--out", "--data-root", "--store")  # options that name folders of one machine
 _SEAL = re.compile(r'\A\{\n "sha256": "([0-9a-f]{64})",\n')
 
 
@@ -45,7 +47,7 @@ def export(result: Path, folder: Path) -> Path | None:
     """Seal a run's ``result.json`` into ``folder``; None if that record is there already."""
     text = _read(result)
     content = _parse(result, text)
-    return _place(_seal(text), content, folder)
+    return _place(_seal(_without_folders(text, content)), content, folder)
 
 
 def adopt(record: Path, folder: Path) -> Path | None:
@@ -116,6 +118,20 @@ def _without_matrices(text: str) -> str:
     begin = text.find('\n "matrices": ')
     end = text.find('\n "', begin + 1) if begin > 0 else -1
     return text[:begin] + text[end:] if end > 0 else text
+
+
+def _without_folders(text: str, content: dict[str, Any]) -> str:
+    """The result as anybody may see it: where its files lay is nobody's business and no help elsewhere."""
+    root = json.dumps(content["config"].get("data", {}).get("root"))
+    command = content["environment"].get("command", "")
+    words, kept = iter(shlex.split(command)), []
+    for word in words:
+        if word in FOLDERS:
+            next(words, None)
+        elif not word.startswith(tuple(f"{option}=" for option in FOLDERS)):
+            kept.append(word)
+    text = text.replace(f'"root": {root}', '"root": null')
+    return text.replace(json.dumps(command), json.dumps(shlex.join(kept)))
 
 
 def _sha256(text: str) -> str:
