@@ -1,103 +1,89 @@
-"""Write the README's results table from the run records: python benchmarks/readme.py [--check]
+"""Write the README's two tables from the records of runs and of the benchmark: python benchmarks/readme.py [--check]
 
-One row per cell: mean and standard deviation over seeds, and the gains in Acc over the base method and the control,
-paired by seed, with their 95 % intervals. A number that no record supports cannot appear.
+A number that no record supports cannot appear. Accuracies are those of the default engine; gains are paired by seed.
 """
 
 import json
 import sys
-from collections import defaultdict
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import fmean
 
-from scipy.stats import t
-
-from s6mod.engine.run_config import RunConfig
-from s6mod.experiments.presets import preset
+from s6mod.experiments.cells import SHARED, Cell
+from s6mod.experiments.presets import METHODS
+from s6mod.experiments.schema import complete, setting
+from s6mod.experiments.statistics import Estimate, paired
+from s6mod.experiments.store import scan
+from s6mod.experiments.tables import Results
 
 ROOT = Path(__file__).parents[1]
-METHODS = {"er": "ER", "ocm": "OCM", "onpro": "OnPro", "mose": "MOSE"}
-BRANCHES = {"": "", "confidence": " + confidence penalty (control)", "s6mod": " + S6MOD"}
+BENCH = ROOT / "results" / "bench" / "h200-2026-11-15.json"
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
+NAMES = {"er": "ER", "ocm": "OCM", "onpro": "OnPro", "mose": "MOSE", "moe-mose": "MOE-MOSE", "er-ccldc": "ER-CCLDC"}
+NAMES |= {"ocm-ccldc": "OCM-CCLDC", "onpro-ccldc": "OnPro-CCLDC"}
+PRECISION = "bfloat16"
 
 
-def spread(values):
-    return f"{mean(values):.2f} ± {stdev(values):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
+def accuracies():
+    """One row for each method, data set and memory size that was run."""
+    found = scan([ROOT / "results"])
+    results = Results(found.finished)
+    places = sorted({(run.config["data"]["name"], run.config["memory_size"]) for run in found.finished})
+    rows = ["| | base | + confidence penalty | + S6MOD | S6MOD over base | over penalty | seeds | seconds |"]
+    rows += ["|---|---|---|---|---|---|---|---|"]
+    for data, memory in places:
+        for method in (*METHODS, *SHARED):
+            runs = [of(results, Cell(method, branch, data, memory)) for branch in ("none", "confidence", "s6mod")]
+            if any(runs[0]):
+                rows.append(row(f"{NAMES[method]}, {DATA[data]}, M = {memory}", *runs))
+    return "\n".join(rows)
 
 
-def order(item):
-    cell, engine, departs = item[0]
-    learner, data, memory = cell.split("/")
-    method, _, branch = learner.partition("+")
-    return data, int(memory), list(METHODS).index(method), engine, list(BRANCHES).index(branch), departs
+def of(results, cell):
+    """Accuracy and seconds of training by seed, of the runs of a cell."""
+    runs = results.runs[setting(complete(cell.values()))][PRECISION]
+    accuracy = {seed: run.metric("accuracy", cell.scores) for seed, run in runs.items()}
+    return accuracy, {seed: run.result["train_seconds"] for seed, run in runs.items()}
 
 
-def gain(ours, base):
-    """Mean difference of Acc over the seeds that both have, with its 95 % half-width."""
-    differences = [accuracy(ours[seed]) - accuracy(base[seed]) for seed in sorted(ours.keys() & base.keys())]
-    if len(differences) < 2:
-        return f"{differences[0]:+.2f} (n = 1)" if differences else "-"
-    half = t.ppf(0.975, len(differences) - 1) * stdev(differences) / len(differences) ** 0.5
-    return f"{mean(differences):+.2f} ± {half:.2f} (n = {len(differences)})"
+def row(name, *runs):
+    (base, _), (control, _), (ours, _) = runs
+    means = [spread(Estimate.of(list(values.values()))) if values else "" for values, _ in runs]
+    gains = [gain(paired(ours, base)), gain(paired(ours, control))]
+    seeds = " / ".join(str(len(values)) for values, _ in runs)
+    seconds = " / ".join(f"{fmean(times.values()):.0f}" if times else "-" for _, times in runs)
+    return f"| {' | '.join([name, *means, *gains, seeds, seconds])} |"
 
 
-def accuracy(record):
-    return record["metrics"][record["primary"]]["accuracy"]
+def spread(estimate):
+    return f"{estimate.mean:.2f}" + ("" if estimate.std is None else f" ± {estimate.std:.2f}")
 
 
-def engine_of(record):
-    """How it was computed, in words: precision and capture as they were on that device."""
-    asked = record["config"]["engine"]
-    cuda = record["environment"]["device"] != "cpu"
-    bfloat16 = asked["precision"] == "bfloat16" or (asked["precision"] == "auto" and cuda)
-    captured = asked["capture"] == "auto" and cuda
-    return f"{'bfloat16' if bfloat16 else 'float32'}, {'captured' if captured else 'eager'}"
-
-
-def variant(record):
-    """How the branch's options depart from the preset of the cell, in words."""
-    learner, data, memory = record["cell"].split("/")
-    method, _, branch = learner.partition("+")
-    if not branch:
+def gain(estimate):
+    if estimate is None:
         return ""
-    usual = RunConfig.parse(preset(method, branch, data, int(memory))).plain()["branch"]
-    mine = record["config"]["branch"]
-    return ", ".join(f"{key} = {value}" for key, value in mine.items() if usual.get(key) != value)
+    return f"{estimate.mean:+.2f}" + ("" if estimate.half is None else f" ± {estimate.half:.2f}")
 
 
-def table():
-    cells = defaultdict(dict)
-    for file in sorted((ROOT / "results").glob("*.json")):
-        record = json.loads(file.read_text())
-        key = record["cell"], engine_of(record), variant(record)
-        if record["seed"] in cells[key]:
-            raise SystemExit(f"two records of seed {record['seed']} for {key}: remove one from results/")
-        cells[key][record["seed"]] = record
-    lines = [
-        "| setting | engine | learner | seeds | Acc (%) | AF (%) | N-Acc (%) | over the base | over the control |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for (cell, engine, departs), runs in sorted(cells.items(), key=order):
-        learner, data, memory = cell.split("/")
-        primary = [runs[s]["metrics"][runs[s]["primary"]] for s in sorted(runs)]
-        method, _, branch = learner.partition("+")
-        paired = [
-            gain(runs, cells.get((f"{other}/{data}/{memory}", engine, ""), {})) if learner != other else ""
-            for other in (method, f"{method}+confidence")
-        ]
-        name = METHODS[method] + BRANCHES[branch] + (f" ({departs})" if departs else "")
-        figures = [spread([m[key] for m in primary]) for key in ("accuracy", "forgetting", "learning_accuracy")]
-        seeds = ", ".join(map(str, sorted(runs)))
-        row = [f"{data}, M = {memory}", engine, name, seeds, *figures, *(paired if "+" in learner else ["", ""])]
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+def steps():
+    """Milliseconds of a captured step, with and without the branch, beside the reference implementations."""
+    bench = json.loads(BENCH.read_text())
+    ms = {row["learner"]: row["ms_per_step"] for row in bench["rows"] if row["steps"] == "captured"}
+    reference = {row["learner"]: row["reference"] for row in bench["rows"]}
+    rows = ["| ms per step | reference | s6mod | with S6MOD | its reference |", "|---|---|---|---|---|"]
+    for method in (each for each in METHODS if each in ms):
+        published = [f"{value:g}" if value else "" for value in (reference[method], reference[f"{method}+s6mod"])]
+        figures = [published[0], f"{ms[method]:.1f}", f"{ms[f'{method}+s6mod']:.1f}", published[1]]
+        rows.append(f"| {' | '.join([NAMES[method], *figures])} |")
+    packed = bench["packed"]["er+s6mod"]["8"]
+    return "\n".join(rows) + f"\n\nEight runs of ER + S6MOD side by side take {packed:.1f} ms per step and run."
 
 
 def main():
     readme = ROOT / "README.md"
-    text = readme.read_text()
-    begin, end = "<!-- results:begin -->", "<!-- results:end -->"
-    head, tail = text.split(begin)[0], text.split(end)[1]
-    fresh = f"{head}{begin}\n{table()}\n{end}{tail}"
+    text = fresh = readme.read_text()
+    for name, made in (("results", accuracies()), ("steps", steps())):
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        fresh = f"{fresh.split(begin)[0]}{begin}\n{made}\n{end}{fresh.split(end)[1]}"
     if "--check" in sys.argv:
         sys.exit(0 if fresh == text else "README.md is stale: run python benchmarks/readme.py")
     readme.write_text(fresh)

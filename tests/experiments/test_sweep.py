@@ -81,7 +81,8 @@ def test_seeds_may_be_ranges_and_lists():
 
 def test_costs_are_measured_or_estimated_and_follow_the_stream():
     er = cost(complete(parse("er/cifar100/2000").values()))
-    assert (er.steps, er.ms, er.measured, er.wants_gpu) == (5000, 2.12, True, True)
+    assert (er.steps, er.measured, er.wants_gpu) == (5000, True, True)
+    assert 1 < er.ms < 4
     ocm, tiny = (cost(complete(parse(f"ocm/{data}").values())) for data in ("cifar100", "tiny-imagenet"))
     assert ocm.measured
     assert not tiny.measured
