@@ -1,4 +1,6 @@
+import errno
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ import typer
 import yaml
 
 from s6mod import cli
-from s6mod.cli.app import app
+from s6mod.cli.app import COMMANDS, app
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
@@ -49,6 +51,43 @@ def test_the_five_options_that_matter_stand_together(monkeypatch, capsys):
     _, out, _ = call(monkeypatch, capsys, "train", "--help")
     panel = out[out.index("What to run") : out.index("How to run it")]
     assert all(f"--{name}" in panel for name in ("method", "branch", "data", "memory", "seed"))
+
+
+def test_the_commands_stand_in_the_order_in_which_a_person_meets_them(monkeypatch, capsys):
+    assert sorted(COMMANDS) == sorted(typer.main.get_command(app).commands)
+    _, out, _ = call(monkeypatch, capsys, "--help")
+    listed = re.findall(r"^. (\w+)  +[A-Zt]", out[out.index("Commands") :], re.MULTILINE)
+    assert listed == list(COMMANDS)
+
+
+def test_help_shows_every_default(monkeypatch, capsys):
+    for command, default in (("train", "er"), ("tune", "20"), ("table", "1 and 2")):
+        _, out, _ = call(monkeypatch, capsys, command, "--help")
+        assert f"(default: {default})" in out
+    for command in _leaves(typer.main.get_command(app)):
+        texts = [command.help or "", *(parameter.help or "" for parameter in command.params)]
+        assert not any("[" in text for text in texts), command.name  # rich takes it for a style and drops it
+
+
+def _leaves(command):
+    children = getattr(command, "commands", {}).values()
+    return [leaf for child in children for leaf in _leaves(child)] or [command]
+
+
+def test_a_disk_that_takes_no_more_is_one_sentence(monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr("s6mod.experiments.demo.run_demo", full)
+    code, _, err = call(monkeypatch, capsys, "demo")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "got: File too large" in err
+
+
+def test_a_study_of_patterns_takes_whole_numbers(monkeypatch, capsys):
+    code, _, err = call(monkeypatch, capsys, "study", "patterns", "er", "--values", "1.5")
+    assert code == 2
+    assert "expected numbers such as 1,2,4" in err
 
 
 def test_every_command_can_say_what_it_does(monkeypatch, capsys):
@@ -156,6 +195,7 @@ def test_presets_hold_the_published_settings(monkeypatch, capsys):
         (["--memory", "0"], "memory_size"),
         (["--set=method.optimizer.betas=[2,3]"], "betas"),
         (["--set=data=cifar1000"], "did you mean 'cifar100'"),
+        (["--set=branch.alpha=0.5"], "expected a branch for branch.alpha, got none; add --branch s6mod"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, capsys, arguments, hint):

@@ -109,7 +109,7 @@ def test_alone_it_lists_what_is_known_and_what_is_there(s6mod, root, photos, cif
     (root / "broken.safetensors").write_bytes(b"x")
     _, out, _ = s6mod("data")
     assert str(root) in out
-    assert rows(out)["my-photos"].split() == ["my-photos", "prepared", "3", "12", "+", "3", "3x16x16", "0.0"]
+    assert rows(out)["my-photos"].split() == ["my-photos", "prepared", "3", "12", "+", "3", "3x16x16", "0.012"]
     assert "official files" in rows(out)["cifar10"]
     assert "damaged" in rows(out)["broken"]
 
@@ -282,6 +282,8 @@ def test_a_stream_of_it_is_shown(s6mod, photos):
         (["data", "PHOTOS", "--name", "cifar10"], "a published data set; give another --name"),
         (["data", "PHOTOS", "--name", "a/b"], "a name of letters, digits"),
         (["data", "PHOTOS/ant"], "a folder for each class"),
+        (["data", "digits", "--stream", "blurry"], "write for instance kind=blurry"),
+        (["train", "--data", "PHOTOS/ant/0.png"], "bring the data into one of these forms"),
         (["train", "--data", "./nowhere"], "got nothing there; check the path"),
         (["train", "--data", "PHOTOS", "--set=num_classes=2", *QUICK], "num_classes of at least 3"),
         (["train", "--data", "digits", "--set=data.size=16"], "size, test_fraction and split_seed with the path"),
@@ -305,6 +307,9 @@ def test_mistakes_are_one_sentence_and_leave_nothing(s6mod, root, photos, argume
         ["data", "./photos", "--from", "x.zip"],
         ["data", "./photos", "--test-fraction", "1"],
         ["data", "./photos", "--size", "4"],
+        ["data", "--plot", "plan.png"],
+        ["data", "--stream", "kind=blurry"],
+        ["data", "--name", "photos"],
     ],
 )
 def test_options_that_do_not_fit_are_refused(s6mod, arguments):

@@ -6,6 +6,8 @@ from states import assert_same_tree, trees_differ
 
 from s6mod import Learner
 from s6mod.data import load
+from s6mod.engine.checkpoint import write_state
+from s6mod.engine.evaluate import Predictor
 from s6mod.engine.step import Inputs, Ledger
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.methods import Batch, methods
@@ -273,6 +275,21 @@ def test_predict_forwards_the_memory_only_where_the_prediction_needs_it(monkeypa
     assert sizes == [18, 18, 6, 6, 6, 6]  # two peers; the memory once
 
 
+def test_a_method_that_changes_its_networks_at_a_boundary_predicts_with_the_new_ones(monkeypatch):
+    def end_task(method, peers):
+        for peer in peers:
+            torch.nn.init.normal_(peer.network.stem[0].weight)
+
+    monkeypatch.setattr(methods["duo"], "end_task", end_task)
+    learner = run(small("duo"), 0, 3)
+    x = batch(9)[0]
+    before = learner.scores(x)["ncm"]
+    learner.end_task()
+    fresh = Predictor(learner.method, learner.peers, learner.memory, learner.engine)(x)["ncm"]
+    assert not torch.equal(fresh, before)
+    assert torch.equal(learner.scores(x)["ncm"], fresh)
+
+
 def test_losses_start_anew_after_each_reading():
     learner = small("duo")
     for position in range(6):
@@ -341,9 +358,7 @@ def test_an_unused_learner_has_no_figures_losses_or_bytes():
     assert (small().figures(), small().losses(), small().nbytes) == ({}, {}, 0)
 
 
-def test_a_run_checkpoint_is_not_a_learner(tmp_path):
-    from s6mod.engine.checkpoint import write_state
-
+def test_a_state_without_a_configuration_is_refused(tmp_path):
     write_state(tmp_path, {}, {"kind": "run"})
-    with pytest.raises(CheckpointError, match="saved learner"):
+    with pytest.raises(CheckpointError, match="saved learner or run"):
         Learner.load(tmp_path)

@@ -1,13 +1,15 @@
 """What the terminal shows while a run goes on, and tables of results when it is done."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.console import Console, ConsoleOptions
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column, Table
+from rich.text import Text
 
 from s6mod.engine.run import Progress
 from s6mod.engine.run_config import RunConfig
@@ -21,13 +23,10 @@ class RunDisplay:
         self.bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=10),
-            TextColumn("{task.completed}/{task.total}"),
+            MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[accuracy]}"),
-            TextColumn(  # whatever room is left
-                "[dim]{task.fields[rate]} {task.fields[terms]}[/dim]",
-                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
-            ),
+            _Details(table_column=Column(ratio=1)),
             expand=True,
             console=console,
             disable=quiet or not console.is_terminal,
@@ -38,6 +37,8 @@ class RunDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for bar in self.bars.tasks:
+            bar.visible = bar.total is not None  # a run that never began has no step to show
         self.bars.stop()
 
     def watch(self, config: RunConfig) -> "_Watch":
@@ -45,14 +46,37 @@ class RunDisplay:
         return _Watch(self, config)
 
 
+class _Details(ProgressColumn):
+    """Speed and loss terms, as far as there is room."""
+
+    def render(self, task: Task) -> "_Fitting":
+        return _Fitting(task.fields["details"])
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """As many of the words as fit on the line: none is cut, none is wrapped."""
+
+    words: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        line = ""
+        for word in self.words:
+            longer = f"{line} {word}".strip()
+            if len(longer) > options.max_width:
+                break
+            line = longer
+        yield Text(line, style="dim")
+
+
 class _Watch:
     def __init__(self, display: RunDisplay, config: RunConfig) -> None:
         self.display = display
         self.name = f"{config.cell} seed {config.seed}"
-        self.bar = display.bars.add_task(self.name, total=None, rate="", accuracy="", terms="")
+        self.bar = display.bars.add_task(self.name, total=None, accuracy="", details=())
 
     def __call__(self, progress: Progress) -> None:
-        terms = " ".join(f"{name.removeprefix('branch/')} {value:.2f}" for name, value in progress.terms.items())
+        terms = [f"{name.removeprefix('branch/')} {value:.2f}" for name, value in progress.terms.items()]
         rate = f"{progress.samples_per_second:.0f} samples/s"
         accuracy = "" if progress.accuracy is None else f"{progress.accuracy:.0f} %"
         self.display.bars.update(
@@ -60,12 +84,13 @@ class _Watch:
             description=f"{self.name} task {progress.task + 1}/{progress.tasks}",
             completed=progress.step,
             total=progress.steps,
-            rate=rate,
             accuracy=accuracy,
-            terms=terms,
+            details=(rate, *terms),
         )
         if progress.ended and not self.display.quiet and not self.display.console.is_terminal:
-            print(f"{self.name}: step {progress.step}/{progress.steps}, {rate}, {accuracy}, {terms}", flush=True)
+            print(
+                f"{self.name}: step {progress.step}/{progress.steps}, {rate}, {accuracy}, {' '.join(terms)}", flush=True
+            )
 
 
 def result_table(results: Iterable[Mapping[str, Any]]) -> Table:

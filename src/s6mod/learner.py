@@ -185,6 +185,7 @@ class Learner:
         if self.task.step == 0:
             raise InputError("expected learn() before end_task(), got a task without a batch; learn first")
         self.method.end_task(self.peers)
+        self._predictor = None  # a method may have changed its networks
         self.task = Task(self.task.index + 1, 0, self.task.seen, [])
 
     def _note_classes(self, labels: Tensor) -> None:
@@ -306,15 +307,18 @@ class Learner:
 
     @classmethod
     def load(cls, folder: str | Path, device: str | None = None) -> "Learner":
-        """A saved learner; ``device`` moves it elsewhere than where it was saved.
+        """A saved learner, or that of a run's folder; ``device`` moves it elsewhere than where it was saved.
 
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
-        state, header = read_state(Path(folder))
-        if header.get("kind") != "learner":
+        inside = Path(folder) / "checkpoint"  # of a run
+        state, header = read_state(inside if inside.is_dir() else Path(folder))
+        if "config" not in header:
             raise CheckpointError(
-                f"expected a saved learner in {folder}, got a saved {header.get('kind')}; check the path"
+                f"expected a saved learner or run in {folder}, got a run of an older version; run it again"
             )
+        if header["kind"] == "run":
+            state = state["learner"]
         config = LearnerConfig.parse(header["config"])
         if device is not None:
             config = config.model_copy(update={"engine": config.engine.model_copy(update={"device": device})})

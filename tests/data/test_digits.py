@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,11 @@ from s6mod.errors import InputError
 @pytest.fixture(scope="module")
 def digits():
     return load_digits()
+
+
+def test_the_page_on_data_says_how_many_there_are(digits):
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    assert f"| `digits` | 10 | {len(digits.train_labels):,} + {len(digits.test_labels)} |" in page
 
 
 def test_digits_are_rgb_images_of_ten_classes(digits):

@@ -84,6 +84,19 @@ def test_no_step_waits_for_the_device(method, branch, capture):
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[gpu, pytest.mark.gpu])])
+def test_the_device_stores_what_the_host_decided_however_far_it_runs_ahead(device):
+    """Dozens of steps may wait on the device; the host's small tensors of each are gone by then."""
+    cuda = device == "cuda"
+    method = {"name": "er", "network": {"width": 64 if cuda else 2}, "memory_batch": 24}
+    one = Learner(method, num_classes=10, memory_size=60, engine={"device": device})
+    for _, x, y in batches(60, size=32 if cuda else 8):
+        one.learn(y.to(torch.uint8)[:, None, None, None].expand_as(x), y)  # images that tell their label
+    assert len(one.memory) == 60
+    assert one.memory.device_labels[:60].tolist() == one.memory.labels.tolist()
+    assert one.memory.images[:60, 0, 0, 0].tolist() == one.memory.labels.tolist()
+
+
 @gpu
 @pytest.mark.gpu
 def test_a_captured_learner_saved_and_loaded_goes_on_to_the_same_bits(tmp_path):
@@ -123,3 +136,16 @@ def test_runs_side_by_side_give_to_the_bit_what_each_gives_alone(tmp_path):
         assert_same_tree(alone["learner"], together["learner"])
         assert alone["cursor"]["rows"] == together["cursor"]["rows"]
         assert together["cursor"]["runs_at_once"] == 3
+
+
+@gpu
+@pytest.mark.gpu
+def test_the_first_run_of_a_process_tells_the_same_environment_as_the_next(tmp_path):
+    digits, threads = load("digits"), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        plain = {"method": {"name": "er", "network": {"width": 8}}, "engine": {"device": "cuda"}}
+        first, second = (Run.begin(RunConfig.parse(plain), tmp_path / name, digits) for name in "ab")
+        assert first.environment == second.environment
+    finally:
+        torch.set_num_threads(threads)

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 import weakref
+from contextlib import contextmanager
 
 import fakes
 import pytest
@@ -20,6 +21,7 @@ from s6mod.engine.execute import Interrupted, execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.learner import Learner
 
 assert fakes.Duo  # registers the method "duo"
 
@@ -61,6 +63,17 @@ def state(folder):
     for clock in ("seconds", "eval_seconds", "runs_at_once"):
         del tree["cursor"][clock]
     return tree
+
+
+def test_what_a_run_has_trained_is_a_learner(tmp_path, digits):
+    result = start(quick(**S6MOD), tmp_path / "r", digits)
+    learner = Learner.load(tmp_path / "r")
+    guesses = learner.scores(digits.test_images)["head"].argmax(1)
+    hits = [(guesses == digits.test_labels)[digits.test_labels == label].sum().item() for label in range(10)]
+    counts = next(record["counts"] for record in records(tmp_path / "r") if record["kind"] == "confusion")
+    assert hits == [counts[label][label] for label in range(10)]
+    assert learner.steps == result["steps"]
+    learner.learn(digits.train_images[:10], digits.train_labels[:10])  # and it goes on
 
 
 def test_a_run_writes_its_folder(tmp_path, digits):
@@ -212,6 +225,54 @@ def test_one_runs_failure_does_not_cost_the_others_their_work(tmp_path, digits, 
     gc.collect()
     assert Run.resume(tmp_path / "a", digits).cursor.position == 4  # one step alone, three beside the other
     assert not (tmp_path / "b" / "checkpoint").exists()  # the one that failed in mid-step is not saved
+
+
+def test_a_run_that_cannot_be_saved_does_not_cost_the_others_their_work(tmp_path, digits, monkeypatch):
+    monkeypatch.setattr(module_execute, "PROBE_STEPS", 1)
+    monkeypatch.setattr(module_execute._Shift, "_room", lambda self: 2)
+    save = Run.checkpoint
+
+    def full(run):
+        if run.folder.name == "a":
+            raise CheckpointError("the disk is full")
+        save(run)
+
+    def ask(progress):
+        monkeypatch.setattr(Run, "checkpoint", full)
+        signal.raise_signal(signal.SIGTERM)
+
+    rare = {"output": {"log_every": 3, "checkpoint_every": 1000}}
+    runs = [
+        lambda: Run.begin(quick(**rare), tmp_path / "a", digits),
+        lambda: Run.begin(quick(seed=1, **rare), tmp_path / "b", digits, ask),
+    ]
+    with pytest.raises(CheckpointError, match="disk is full"):
+        execute(runs)
+    gc.collect()
+    assert Run.resume(tmp_path / "b", digits).cursor.position == 3
+
+
+def test_a_run_is_saved_on_the_stream_of_its_steps(tmp_path, digits, monkeypatch):
+    """Elsewhere the copy of its state would not wait for the steps that the device has still to take."""
+    current, saved_on, make = [], [], module_execute._Active.__init__
+
+    @contextmanager
+    def stream(which):
+        current.append(which)
+        yield
+        current.pop()
+
+    def with_stream(active, number, run):
+        make(active, number, run)
+        active.stream = f"stream {number}"
+
+    monkeypatch.setattr(module_execute.torch.cuda, "stream", stream)
+    monkeypatch.setattr(module_execute._Active, "__init__", with_stream)
+    monkeypatch.setattr(Run, "checkpoint", lambda run: saved_on.append(list(current)))
+    stop = {"output": {"log_every": 3, "checkpoint_every": 2}}
+    with pytest.raises(Interrupted):
+        start(quick(**stop), tmp_path, digits, lambda progress: signal.raise_signal(signal.SIGTERM))
+    assert saved_on == [["stream 0"]] * 2  # after the second step, and when asked to stop
 
 
 def test_finished_runs_are_let_go(tmp_path, digits):

@@ -17,6 +17,7 @@ def write_run():
         plain["engine"] = plain["engine"] | engine
         name = parse(cell).training.name
         metrics = {"accuracy": accuracy, "forgetting": forgetting, "forgetting_mose": 0.9 * forgetting}
+        metrics["learning_accuracy"] = accuracy and accuracy + forgetting
         environment = {"device": device, "source": source, "s6mod": "0.1.0"}
         result = {
             "format": 1,

@@ -74,7 +74,9 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
     code, out, _ = call("runs", tmp_path)
     assert code == 0
     assert "4 runs: 3 finished, 1 stopped" in out
-    assert all(len(line) <= 100 for line in out.splitlines())
+    *table, _, go_on = out.splitlines()
+    assert all(len(line) <= 100 for line in table)
+    assert go_on.startswith(f"to go on: s6mod train --resume {tmp_path}/er+s6mod-")
     assert {"status", "cell", "seed", "Acc", "AF", "min", "ms", "MB", "device", "code"} <= set(out.split())
 
     def seeds(*options):
@@ -85,9 +87,17 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
     assert seeds("--status", "stopped") == [0]
     assert seeds("--seed", "2") == [2]
     assert seeds("--precision", "float32") == []
+    assert call("runs", tmp_path, "--precision", "f32")[0] == 2
     code, _, err = call("runs", tmp_path, "--sort", "accu")
     assert (code, err.count("\n")) == (2, 1)
     assert "did you mean 'acc'" in err
+
+
+def test_a_table_of_an_empty_store_says_how_to_fill_it(tmp_path, call):
+    code, out, _ = call("table", "all", "--store", tmp_path)
+    assert code == 0
+    assert "nothing has been run: s6mod sweep runs cells" in out
+    assert "95 %" not in out  # no legend to nothing
 
 
 def test_listing_and_tables_need_no_torch(tmp_path, write_run):

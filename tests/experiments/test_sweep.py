@@ -1,10 +1,14 @@
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import parse
 from s6mod.experiments.costs import cost
+from s6mod.experiments.plan import span
+from s6mod.experiments.progress import SweepDisplay
 from s6mod.experiments.records import export
 from s6mod.experiments.schema import complete
 from s6mod.experiments.store import scan
@@ -24,7 +28,7 @@ def test_the_plan_of_the_main_tables_on_an_empty_store(tmp_path, monkeypatch, ca
     out = plan(call, "--tables", "1,2")
     assert "1,120 results from 960 trainings" in out
     assert "done: 0 results from 0 trainings" in out
-    assert "hours on one H200" in out
+    assert re.search(r"about \d\d\d\.\d h on one H200", out)
     assert list(tmp_path.iterdir()) == []  # nothing was started
 
 
@@ -104,6 +108,11 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
         (["nowhere.yaml"], "nowhere.yaml"),
         (["bad.yaml"], "did you mean 'seeds'"),
         (["er", "--store", "nowhere"], "nowhere"),
+        (["er", "--controls"], "expected --controls with --tables"),
+        (["er", "--set", "seed=3"], "give --seeds"),
+        (["er", "--out", "bad.yaml"], "got the file bad.yaml"),
+        (["er", "--device", "gpu"], "got 'gpu'"),
+        (["er", "--device", "cuda"], "got a machine without one"),
         (["er/cifar100/2000", "--seeds", "0"], "give --yes"),
         (["er/cifar100", "--yes", "--data-root", "nowhere"], "nowhere"),
     ],
@@ -126,3 +135,30 @@ def test_without_a_gpu_it_says_how_long_the_cpu_would_take(tmp_path, monkeypatch
     _, _, err = call("sweep", "er/cifar100/2000", "--seeds", "0-9")
     assert "got a CPU, which would take about" in err
     assert any(unit in err for unit in ("hours", "days"))
+
+
+def test_a_study_offers_no_plan_for_it_has_none(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = call("ablate", "er/cifar100/2000", "--seeds", "0")
+    assert (code, "give --yes" in err, "--plan" in err) == (2, True, False)
+
+
+def test_a_short_plan_shows_times_that_can_be_read_and_counts_one_as_one(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    out = plan(call, "er/digits/200", "--seeds", "0", "--set", "stream.limit=20")
+    assert "1 result from 1 training\n" in out
+    assert "about 1 s on one H200" in out
+    assert "about 1 second\n" in out
+
+
+def test_device_time_is_told_in_a_unit_that_shows_it():
+    assert [span(seconds) for seconds in (0.3, 42, 130, 3600, 9000, 3.6e6)] == [
+        "1 s", "42 s", "2 min", "60 min", "2.5 h", "1,000.0 h",
+    ]  # fmt: skip
+
+
+def test_a_sweep_with_nothing_left_says_so(capsys):
+    with SweepDisplay(Console(), [], [], quiet=False):
+        pass
+    assert capsys.readouterr().out == "nothing to run: all of it is done\n"

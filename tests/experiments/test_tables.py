@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from s6mod.experiments.cells import parse
+from s6mod.experiments.paper import Line, Section
 from s6mod.experiments.store import scan
 from s6mod.experiments.tables import Results, filled
 
@@ -72,6 +74,13 @@ def test_mose_and_moe_mose_share_a_training_and_mose_s_forgetting(tmp_path, writ
     assert only(rows(tmp_path, "2"), "mose/cifar10/500").ours.mean == 27.0
     write_run(tmp_path, "ocm/cifar10/500", forgetting=30.0)
     assert only(rows(tmp_path, "2"), "ocm/cifar10/500").ours.mean == 30.0
+
+
+@pytest.mark.parametrize(("metric", "verdict"), [("learning_accuracy", "better"), ("forgetting", "below")])
+def test_more_is_better_but_of_forgetting(store, metric, verdict):
+    line = Line("er", parse(ER), (1.0, 0.1))
+    [row] = Results(scan([store]).finished).fill(Section("", metric, (line,)))
+    assert row.verdict == verdict
 
 
 def test_the_ncm_table_reads_the_ncm_scores(store):

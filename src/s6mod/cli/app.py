@@ -3,16 +3,32 @@
 import errno
 import sys
 import warnings
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from s6mod._version import __version__
 from s6mod.engine.allocator import keep_freed_memory
 from s6mod.errors import S6modError
 
+COMMANDS = (  # as a person meets them
+    "demo", "train", "data", "sweep", "runs", "table", "report",
+    "ablate", "study", "features", "inside", "tune", "bench",
+)  # fmt: skip
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # told without the file's name
+
+
+class _InOrder(TyperGroup):
+    """Lists the commands in the order of ``COMMANDS``, whichever was imported first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=lambda name: (*COMMANDS, name).index(name))
+
+
 app = typer.Typer(
+    cls=_InOrder,
     help="Online continual learning with the S6MOD branch.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -30,7 +46,7 @@ def main() -> None:
     except S6modError as error:
         _complain(str(error), getattr(error, "exit_code", 2))
     except OSError as error:
-        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.filename is None and error.errno not in DISK:
             raise  # not about a file or a disk: a bug of ours
         where = f" {error.filename}" if error.filename else " the run's files"
         _complain(f"expected to read and write{where}, got: {error.strerror}; mend that and try again or --resume", 2)

@@ -61,6 +61,10 @@ def data(
         raise typer.BadParameter(f"expected --test-fraction between 0 and 1, got {test_fraction}")
     reading = Reading(size, test_fraction, split_seed, skip_bad)
     if what is None:
+        if stream or plot is not None or name is not None or given is not None or reading != Reading():
+            raise typer.BadParameter(
+                "expected the name or path of a data set with these options; --data-root goes alone"
+            )
         _list(root, console)
     elif stream or plot is not None:
         _show_stream(what, data_root, reading, stream or [], seed, plot)
@@ -88,14 +92,18 @@ def _list(root: Path, console: Console) -> None:
     for column in ("name", "state", "classes", "train + test", "shape", "MB"):
         table.add_column(column, justify="right" if column in ("classes", "MB") else "left", no_wrap=True)
     for entry in inventory(root):
-        about, size = entry.about, f"{entry.nbytes / 1e6:.1f}" if entry.nbytes else ""
+        about, size = entry.about, _megabytes(entry.nbytes)
         contents = ["", "", ""]
         if about is not None:
             shape = "x".join(map(str, about.image_shape))
             contents = [str(len(about.class_names)), f"{about.counts[0]} + {about.counts[1]}", shape]
         table.add_row(entry.name, entry.state, *contents, size)
     console.print(table)
-    console.print("prepared: NAME.safetensors in that folder; what is not here: s6mod data NAME gets it")
+    console.print("prepared: NAME.safetensors in that folder\nwhat is not here: s6mod data NAME gets it")
+
+
+def _megabytes(size: int) -> str:
+    return "" if not size else f"{size / 1e6:.1f}" if size >= 1e5 else f"{size / 1e6:.3f}"
 
 
 def _show_stream(

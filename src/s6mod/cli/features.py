@@ -18,7 +18,7 @@ def features(
         ),
     ],
     to: Annotated[
-        Path | None, typer.Option(help="Folder for figure and table.  [default: studies/NAME beside the first run]")
+        Path | None, typer.Option(help="Folder for figure and table (default: studies/NAME beside the first run).")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.")] = None,

@@ -13,7 +13,7 @@ from s6mod.cli.app import app
 def inside(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run with S6MOD.")],
     to: Annotated[
-        Path | None, typer.Option(help="Folder for figures and table.  [default: studies/NAME beside the run]")
+        Path | None, typer.Option(help="Folder for figures and table (default: studies/NAME beside the run).")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.")] = None,

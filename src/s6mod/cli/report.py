@@ -16,8 +16,8 @@ def report(
     store: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder with runs or records where base and controls are looked for; repeatable.  "
-            "[default: runs and results, if there]"
+            help="Folder with runs or records where base and controls are looked for; repeatable "
+            "(default: runs and results, if there)."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The file to write; replaced if it is there.")] = Path("report.html"),

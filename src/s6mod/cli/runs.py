@@ -1,7 +1,8 @@
 """``s6mod runs``: what is in the store; ``runs export`` and ``runs adopt``: public records out of it and into it."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -17,11 +18,15 @@ class _ListUnlessTold(TyperGroup):
         return super().parse_args(ctx, args if told else ["list", *args])
 
 
-runs = typer.Typer(cls=_ListUnlessTold, help="List runs and records; take public records out and in.")
+runs = typer.Typer(
+    cls=_ListUnlessTold,
+    help="List runs and records (options: s6mod runs list --help); take public records out and in.",
+)
 app.add_typer(runs, name="runs")
 
+SHOWN = 3  # unfinished runs that the command to go on is printed for
 Folders = Annotated[
-    list[Path] | None, typer.Argument(help="Folders with runs or records.  [default: runs and results, if there]")
+    list[Path] | None, typer.Argument(help="Folders with runs or records (default: runs and results, if there).")
 ]
 
 
@@ -31,13 +36,13 @@ def list_runs(
     status: Annotated[str | None, typer.Option(help="Only finished, running, stopped or failed ones.")] = None,
     cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
     seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
-    precision: Annotated[str | None, typer.Option(help="Only float32 or bfloat16.")] = None,
+    precision: Annotated[Literal["float32", "bfloat16"] | None, typer.Option(help="Only this precision.")] = None,
     sort: Annotated[
         str, typer.Option(help="cell, seed, status, acc, af, time, ms, bytes, device or code; -acc: the other way.")
     ] = "cell",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List runs and records.  [the default]"""
+    """List runs and records (what s6mod runs does alone)."""
     from s6mod.experiments.listing import as_rows, lines, summary
     from s6mod.experiments.store import STATUSES, homes, scan
 
@@ -59,6 +64,11 @@ def list_runs(
         typer.echo(json.dumps(rows, indent=1))
     else:
         typer.echo("\n".join([*lines(rows), summary(chosen)]))
+        unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
+        for path in unfinished[:SHOWN]:
+            typer.echo(f"to go on: s6mod train --resume {shlex.quote(path)}")
+        if len(unfinished) > SHOWN:
+            typer.echo(f"and {len(unfinished) - SHOWN} more, whose folders --json names")
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
 
@@ -67,7 +77,7 @@ def list_runs(
 def export(
     into: Annotated[Path, typer.Argument(help="Folder for the records, such as results.")],
     folders: Annotated[
-        list[Path] | None, typer.Argument(help="Run folders, or folders with runs.  [default: runs]")
+        list[Path] | None, typer.Argument(help="Run folders, or folders with runs (default: runs).")
     ] = None,
 ) -> None:
     """Write a small public record, without checkpoints, of every finished run."""
@@ -83,7 +93,7 @@ def export(
 @runs.command()
 def adopt(
     sources: Annotated[list[Path], typer.Argument(help="Records made elsewhere, or folders with them.")],
-    into: Annotated[Path | None, typer.Option(help="Folder to take them into.  [default: where they are]")] = None,
+    into: Annotated[Path | None, typer.Option(help="Folder to take them into (default: where they are).")] = None,
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
     from s6mod.errors import CheckpointError
@@ -106,7 +116,8 @@ def _tell(written: list[Path | None], problems: list[str]) -> None:
         if path is not None:
             typer.echo(str(path))
     there = sum(path is None for path in written)
-    typer.echo(f"{len(written) - there} records written, {there} were there already")
+    new = len(written) - there
+    typer.echo(f"{new} record{'s' * (new != 1)} written, {there} {'was' if there == 1 else 'were'} there already")
     for problem in problems[1:]:
         typer.echo(f"warning: {problem}", err=True)
     if problems:

@@ -15,10 +15,13 @@ def stream_config(dataset: str, assignments: list[str]) -> "StreamConfig":
     """The stream that ``s6mod train --data dataset`` would see, with each ``key=value`` applied."""
     from s6mod.config import assign
     from s6mod.data import StreamConfig
+    from s6mod.errors import ConfigError
     from s6mod.experiments.presets import preset
 
     values = preset("er", "none", dataset, None).get("stream", {})
     for assignment in assignments:
+        if "=" not in assignment:
+            raise ConfigError(f"expected key=value, got {assignment!r}; write for instance kind=blurry")
         values = assign(values, assignment)
     return StreamConfig.parse(values)
 

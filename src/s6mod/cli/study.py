@@ -14,8 +14,8 @@ HOW = "How to run it"
 Learner = Annotated[
     str, typer.Argument(metavar="METHOD", help="A method, or a cell without branch: er, onpro/cifar100/2000.")
 ]
-Data = Annotated[str | None, typer.Option(help="Data set.  [default: digits]", rich_help_panel=WHAT)]
-Memory = Annotated[int | None, typer.Option(help="Memory size.  [default: the preset's]", rich_help_panel=WHAT)]
+Data = Annotated[str | None, typer.Option(help="Data set (default: digits).", rich_help_panel=WHAT)]
+Memory = Annotated[int | None, typer.Option(help="Memory size (default: the preset's).", rich_help_panel=WHAT)]
 Seeds = Annotated[str, typer.Option(help="E.g. 0-4 or 0,2,5.", rich_help_panel=WHAT)]
 Assignments = Annotated[
     list[str] | None,
@@ -24,21 +24,21 @@ Assignments = Annotated[
     ),
 ]
 To = Annotated[
-    Path | None, typer.Option(help="Folder for figures and tables.  [default: OUT/studies/NAME]", rich_help_panel=HOW)
+    Path | None, typer.Option(help="Folder for figures and tables (default: OUT/studies/NAME).", rich_help_panel=HOW)
 ]
 Out = Annotated[Path, typer.Option(help="Parent of the run folders.", rich_help_panel=HOW)]
 Stores = Annotated[
     list[Path] | None,
-    typer.Option(help="Where else done runs are looked for; repeatable.  [default: results, if there]"),
+    typer.Option(help="Where else done runs are looked for; repeatable (default: results, if there)."),
 ]
 NoRun = Annotated[bool, typer.Option("--no-run", help="Draw what is finished; start nothing.", rich_help_panel=HOW)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)]
 DataRoot = Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes on a CPU.  [default: one a core]", rich_help_panel=HOW)
+    int | None, typer.Option(min=1, help="Processes on a CPU (default: one a core).", rich_help_panel=HOW)
 ]
 AtOnce = Annotated[
-    int | None, typer.Option(min=1, help="Runs that share a GPU.  [default: by free memory]", rich_help_panel=HOW)
+    int | None, typer.Option(min=1, help="Runs that share a GPU (default: by free memory).", rich_help_panel=HOW)
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Run on a CPU what is meant for a GPU.", rich_help_panel=HOW)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.", rich_help_panel=HOW)]
@@ -46,10 +46,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.", ric
 
 @app.command()
 def study(
-    name: Annotated[Literal["alpha", "beta", "patterns", "routing"], typer.Argument(help="What to study.")],
+    name: Annotated[
+        Literal["alpha", "beta", "patterns", "routing"],
+        typer.Argument(metavar="STUDY", help="alpha, beta, patterns or routing."),
+    ],
     method: Learner,
     values: Annotated[
-        str | None, typer.Option(help="What to vary over, e.g. 0.1,1,5.  [default: the paper's]", rich_help_panel=WHAT)
+        str | None, typer.Option(help="What to vary over, e.g. 0.1,1,5 (default: the paper's).", rich_help_panel=WHAT)
     ] = None,
     data: Data = None,
     memory: Memory = None,
@@ -71,16 +74,17 @@ def study(
     from s6mod.analysis.studies import study as ask
 
     branch, others = split_changes(assignments or [])
-    question = ask(name, whole_cell(method, data, memory, branch), _numbers(values)).over(others)
+    question = ask(name, whole_cell(method, data, memory, branch), _numbers(values, name)).over(others)
     place = {"out": out, "store": store, "device": device, "data_root": data_root}
     carry_out(question, seeds, to, no_run, place, (workers, at_once, yes, quiet))
 
 
-def _numbers(text: str | None) -> list[float] | None:
+def _numbers(text: str | None, study: str) -> list[float] | None:
+    kind, such = (int, "1,2,4") if study == "patterns" else (float, "0.1,1,5")
     try:
-        return None if text is None else [float(part) for part in text.split(",")]
+        return None if text is None else [kind(part) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"expected numbers such as 0.1,1,5, got {text!r}") from None
+        raise typer.BadParameter(f"expected numbers such as {such} for {study}, got {text!r}") from None
 
 
 def carry_out(

@@ -41,14 +41,14 @@ def sweep(
         ),
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="Data set of cells that name none.  [default: digits]", rich_help_panel=WHAT)
+        str | None, typer.Option(help="Data set of cells that name none (default: digits).", rich_help_panel=WHAT)
     ] = None,
     memory: Annotated[
         int | None, typer.Option(help="Memory size of cells that name none.", rich_help_panel=WHAT)
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="E.g. 0-4 or 0,2,5.  [default: the paper's, or 0-2 for cells]", rich_help_panel=WHAT),
+        typer.Option(help="E.g. 0-4 or 0,2,5 (default: the paper's, or 0-2 for cells).", rich_help_panel=WHAT),
     ] = None,
     assignments: Annotated[
         list[str] | None,
@@ -60,7 +60,7 @@ def sweep(
     out: Annotated[Path, typer.Option(help="Parent of the run folders.", rich_help_panel=HOW)] = Path("runs"),
     store: Annotated[
         list[Path] | None,
-        typer.Option(help="Where else done runs are looked for; repeatable.  [default: results, if there]"),
+        typer.Option(help="Where else done runs are looked for; repeatable (default: results, if there)."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)] = "auto",
     data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)] = None,
@@ -68,18 +68,18 @@ def sweep(
         int | None,
         typer.Option(
             min=1,
-            help="Processes on a CPU, or tasks or jobs of a cluster at once.  [default: one a core, or all]",
+            help="Processes on a CPU, or tasks or jobs of a cluster at once (default: one a core, or all).",
             rich_help_panel=HOW,
         ),
     ] = None,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Runs that share a GPU.  [default: by free memory]", rich_help_panel=HOW)
+        int | None, typer.Option(min=1, help="Runs that share a GPU (default: by free memory).", rich_help_panel=HOW)
     ] = None,
     retries: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="How often a failed run is tried again.  [default: 0; a dead worker of a cluster: 3]",
+            help="How often a failed run is tried again (default: 0; a dead worker of a cluster: 3).",
             rich_help_panel=HOW,
         ),
     ] = None,
@@ -94,10 +94,10 @@ def sweep(
     on: Annotated[Place, typer.Option(help="Where to run.", rich_help_panel=CLUSTER)] = Place.local,
     address: Annotated[
         str | None,
-        typer.Option(help="Of a Ray: HOST:PORT or auto.  [default: start one here]", rich_help_panel=CLUSTER),
+        typer.Option(help="Of a Ray: HOST:PORT or auto (default: start one here).", rich_help_panel=CLUSTER),
     ] = None,
     time_limit: Annotated[
-        int | None, typer.Option(min=5, help="Minutes of a SLURM job.  [default: 240]", rich_help_panel=CLUSTER)
+        int | None, typer.Option(min=5, help="Minutes of a SLURM job (default: 240).", rich_help_panel=CLUSTER)
     ] = None,
     sbatch: Annotated[
         list[str] | None,
@@ -113,6 +113,7 @@ def sweep(
     from s6mod.experiments.sweep import make_sweep
 
     config = _compose(what or [], tables, controls, data, memory, seeds)
+    _refuse_what_has_no_effect(config, out, assignments or [])
     usual = [folder for folder in (out, Path("results")) if folder.is_dir()]
     found = scan(usual if store is None else [*(folder for folder in usual if folder == out), *store])
     for problem in found.problems:
@@ -154,6 +155,19 @@ def _compose(
     return SweepConfig.parse(values | {name: value for name, value in given.items() if value})
 
 
+def _refuse_what_has_no_effect(config: Any, out: Path, assignments: list[str]) -> None:
+    from s6mod.errors import ConfigError
+
+    if config.controls and not config.tables:
+        raise ConfigError(
+            "expected --controls with --tables, got it with cells alone; name cells such as er+confidence"
+        )
+    if "seed" in config.set or any(word.partition("=")[0].strip() == "seed" for word in assignments):
+        raise ConfigError("expected the seeds of a sweep in --seeds, got one among its fields; give --seeds")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"expected a folder for the runs, got the file {out}; choose another --out")
+
+
 def _launcher(
     todo: Any,
     on: Place,
@@ -180,24 +194,28 @@ def _launcher(
 
         heavy = any(cost is not None and cost.wants_gpu for cost in todo.costs)
         return SlurmLauncher.checked(out, device, heavy, time_limit, sbatch, **how)
-    return _local(device, **how)
+    return local(device, **how)
 
 
-def _local(device: str, workers: int | None, at_once: int | None, retries: int | None) -> Any:
+def local(device: str, workers: int | None, at_once: int | None, retries: int | None) -> Any:
+    """The launcher of this machine; a device that is not there is refused."""
+    from s6mod.engine.settings import Engine, EngineConfig
     from s6mod.experiments.launch import LocalLauncher
 
+    Engine.resolve(EngineConfig(device=device))
     return LocalLauncher.here(device, workers, at_once, retries or 0)
 
 
 def _run(todo: Any, launcher: Any, yes: bool, quiet: bool) -> None:
     console = Console()
-    outcome = _watched(todo, console, launcher, yes, quiet)
+    outcome = _watched(todo, console, launcher, yes, quiet, ", or --plan to see the cost")
     conclude(todo, outcome, _show_finished(todo, console))
 
 
 def _attach(todo: Any, quiet: bool) -> None:
     """Watch the runs of a sweep that goes on elsewhere."""
     from s6mod.experiments.follow import Onlooker
+    from s6mod.experiments.plan import count
     from s6mod.experiments.progress import SweepDisplay
 
     console = Console()
@@ -205,7 +223,9 @@ def _attach(todo: Any, quiet: bool) -> None:
         outcome = Onlooker().launch(todo.jobs, display)
     left = todo.trainings - _show_finished(todo, console)
     if outcome.signal is not None:
-        typer.echo(f"no longer watching, with {left} of {todo.trainings} runs to go; the sweep goes on", err=True)
+        typer.echo(
+            f"no longer watching, with {left} of {count(todo.trainings, 'run')} to go; the sweep goes on", err=True
+        )
         raise typer.Exit(128 + outcome.signal)
     conclude(todo, outcome, todo.trainings - left)
 
@@ -232,23 +252,27 @@ def launch(
     quiet: bool,
 ) -> Any:
     """Take the jobs of a sweep to their ends on this machine, with a display; how it ended."""
-    return _watched(todo, console, _local(device, workers, at_once, retries), yes, quiet)
+    return _watched(todo, console, local(device, workers, at_once, retries), yes, quiet)
 
 
-def _watched(todo: Any, console: Console, launcher: Any, yes: bool, quiet: bool) -> Any:
+def _watched(todo: Any, console: Console, launcher: Any, yes: bool, quiet: bool, advice: str = "") -> Any:
     from s6mod.experiments.progress import SweepDisplay
 
-    _check(todo, launcher.on_cpu, yes)
+    _check(todo, launcher.on_cpu, yes, advice)
     with SweepDisplay(console, todo.jobs, todo.costs, quiet) as display:
         return launcher.launch(todo.jobs, display)
 
 
 def conclude(todo: Any, outcome: Any, finished: int) -> None:
     """Say what stopped or failed, and leave with its exit code."""
+    from s6mod.experiments.plan import count
+
     left = todo.trainings - finished
     if outcome.signal is not None:
         name = signal.Signals(outcome.signal).name
-        typer.echo(f"stopped by {name} with {left} of {todo.trainings} runs to go; the same command goes on", err=True)
+        typer.echo(
+            f"stopped by {name} with {left} of {count(todo.trainings, 'run')} to go; the same command goes on", err=True
+        )
         raise typer.Exit(128 + outcome.signal)
     if outcome.failures:
         for job, reason in outcome.failures.items():
@@ -256,18 +280,12 @@ def conclude(todo: Any, outcome: Any, finished: int) -> None:
         raise typer.Exit(1)
 
 
-def _check(todo: Any, on_cpu: bool, yes: bool) -> None:
+def _check(todo: Any, on_cpu: bool, yes: bool, advice: str) -> None:
     """Refuse at the door what cannot work or would take for ever."""
-    from s6mod.errors import ConfigError
-    from s6mod.experiments.plan import cpu_seconds, duration
+    from s6mod.experiments.plan import refuse_cpu
     from s6mod.trackers import require
 
-    heavy = [cost for cost in todo.costs if cost is not None and cost.wants_gpu]
-    if heavy and on_cpu and not yes:
-        raise ConfigError(
-            f"expected a GPU for {len(heavy)} runs whose presets want one, got a CPU, which would take about "
-            f"{duration(cpu_seconds(heavy))}; give --yes to run them all the same, or --plan to see the cost"
-        )
+    refuse_cpu(todo.costs, yes or not on_cpu, advice)
     for data in {job.config.data for job in todo.jobs}:
         data.load()  # a data set that is not there is one sentence now, not a failure of every run
     for job in todo.jobs[:1]:

@@ -14,18 +14,21 @@ def table(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="1, 2, ablation, ncm, sensitivity or patterns as in the paper; all: every cell in the store.  "
-            "[default: 1 and 2]"
+            help="1, 2, ablation, ncm, sensitivity or patterns as in the paper; all: every cell in the store "
+            "(default: 1 and 2)."
         ),
     ] = None,
     store: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder with runs or records; repeatable.  [default: runs and results, if there]"),
+        typer.Option(help="Folder with runs or records; repeatable (default: runs and results, if there)."),
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="Only results computed in float32 or bfloat16.")] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16"] | None, typer.Option(help="Only results computed in this precision.")
+    ] = None,
     only_run: Annotated[bool, typer.Option("--only-run", help="Leave out cells that have not been run.")] = False,
     form: Annotated[
-        Literal["terminal", "markdown", "latex", "csv", "json"], typer.Option("--format", help="How to print it.")
+        Literal["terminal", "markdown", "latex", "csv", "json"],
+        typer.Option("--format", metavar="FORMAT", help="terminal, markdown, latex, csv or json."),
     ] = "terminal",
     write: Annotated[
         Path | None, typer.Option(help="Write the page with all of the paper's tables, from results alone.")

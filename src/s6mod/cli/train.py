@@ -17,30 +17,35 @@ MORE = "Everything else"
 
 @app.command()
 def train(
-    method: Annotated[str | None, typer.Option(help="Method.  [default: er]", rich_help_panel=WHAT)] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc or onpro-ccldc (default: er).", rich_help_panel=WHAT
+        ),
+    ] = None,
     branch: Annotated[
         str | None,
-        typer.Option(help="Branch: s6mod, confidence, smoothing or none.  [default: none]", rich_help_panel=WHAT),
+        typer.Option(help="Branch: s6mod, confidence, smoothing or none (default: none).", rich_help_panel=WHAT),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="Data set (see s6mod data), or the path of your own.  [default: digits]", rich_help_panel=WHAT
+            help="Data set (see s6mod data), or the path of your own (default: digits).", rich_help_panel=WHAT
         ),
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(help="Images kept for replay.  [default: by data set]", rich_help_panel=WHAT)
+        int | None, typer.Option(help="Images kept for replay (default: by data set).", rich_help_panel=WHAT)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed.  [default: 0]", rich_help_panel=WHAT)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed (default: 0).", rich_help_panel=WHAT)] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Several seeds, e.g. 0-4 or 0,2,5: side by side on a GPU.", rich_help_panel=HOW)
     ] = None,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Runs that share a GPU.  [default: by free memory]", rich_help_panel=HOW)
+        int | None, typer.Option(min=1, help="Runs that share a GPU (default: by free memory).", rich_help_panel=HOW)
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Run folder (of several seeds: their parent).  [default: runs/NAME]", rich_help_panel=HOW),
+        typer.Option(help="Run folder, or of several seeds their parent (default: runs/NAME).", rich_help_panel=HOW),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=HOW)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)] = None,
@@ -129,6 +134,7 @@ def _compose(
     """Defaults, then the preset of what was chosen, then the file, then the flags, then --set: later ones win."""
     from s6mod.config import assign, merge, read_yaml
     from s6mod.engine.run_config import RunConfig
+    from s6mod.errors import ConfigError
     from s6mod.experiments.presets import preset
 
     given = _named(read_yaml(file) if file is not None else {})
@@ -148,6 +154,8 @@ def _compose(
     branch = name("branch", "none")
     values = merge(preset(name("method", "er"), branch, name("data", "digits"), given.get("memory_size")), given)
     if branch == "none":
+        if options := [key for key in given.get("branch") or {} if key != "name"]:
+            raise ConfigError(f"expected a branch for branch.{options[0]}, got none; add --branch s6mod")
         values["branch"] = None
     return RunConfig.parse(values)
 

@@ -31,42 +31,44 @@ def tune(
     ] = None,
     tasks: Annotated[
         int | None,
-        typer.Option(min=1, help="First tasks of the stream that count.  [default: 3]", rich_help_panel=WHAT),
+        typer.Option(min=1, help="First tasks of the stream that count (default: 3).", rich_help_panel=WHAT),
     ] = None,
     whole_stream: Annotated[
         bool, typer.Option("--whole-stream", help="All tasks count: a look into the future.", rich_help_panel=WHAT)
     ] = False,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds to average over.  [default: 100-102]", rich_help_panel=WHAT)
+        str | None, typer.Option(help="Seeds to average over (default: 100-102).", rich_help_panel=WHAT)
     ] = None,
     reported_seeds: Annotated[
         bool, typer.Option("--reported-seeds", help="Allow seeds 0 to 9.", rich_help_panel=WHAT)
     ] = False,
     metric: Annotated[
-        str | None, typer.Option(help="accuracy or anytime_accuracy.  [default: accuracy]", rich_help_panel=WHAT)
+        str | None, typer.Option(help="accuracy or anytime_accuracy (default: accuracy).", rich_help_panel=WHAT)
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials in all.  [default: 20]", rich_help_panel=HOW)
-    ] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Trials in all (default: 20).", rich_help_panel=HOW)] = None,
     no_prune: Annotated[
         bool, typer.Option("--no-prune", help="Take every trial to its end.", rich_help_panel=HOW)
     ] = False,
     storage: Annotated[
-        str | None, typer.Option(help="Database URL.  [default: an SQLite file]", rich_help_panel=HOW)
+        str | None, typer.Option(help="Database URL (default: an SQLite file).", rich_help_panel=HOW)
     ] = None,
     out: Annotated[Path, typer.Option(help="Parent of the study's folder.", rich_help_panel=HOW)] = Path("tuning"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.", rich_help_panel=HOW)] = "auto",
     data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.", rich_help_panel=HOW)] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes.  [default: one a core or GPU]", rich_help_panel=HOW)
+        int | None, typer.Option(min=1, help="Processes (default: one a core or GPU).", rich_help_panel=HOW)
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run on a CPU what is meant for a GPU.", rich_help_panel=HOW)
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only say what came out.", rich_help_panel=HOW)] = False,
 ) -> None:
     """Search with Optuna; the same command again goes on where it was, or helps where it is under way."""
     from s6mod.tuning.study import require_optuna
 
     require_optuna()
-    from s6mod.experiments.launch import LocalLauncher
+    from s6mod.cli.sweep import local
+    from s6mod.experiments.plan import refuse_cpu
     from s6mod.tuning.config import Tuning
     from s6mod.tuning.launch import launch
     from s6mod.tuning.outcome import write_outcome
@@ -86,9 +88,10 @@ def tune(
     elsewhere: dict[str, Any] = {"data": {"root": data_root}} if data_root is not None else {}
     tuning = Tuning(config, out, storage, elsewhere)
     tuning.check()
+    here = local(device, workers, None, 0)
+    refuse_cpu(tuning.costs(), yes or not here.on_cpu)
     tuning.run({}, tuning.seeds[0]).data.load()  # a data set that is not there is one sentence now
     study = open_study(tuning)
-    here = LocalLauncher.here(device, workers, None, 0)
     devices = [here.devices[number % len(here.devices)] for number in range(workers or len(here.devices))]
     stopped = launch(tuning, devices, here.threads, (lambda text: None) if quiet else typer.echo)
     preset = write_outcome(tuning, study)

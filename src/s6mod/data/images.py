@@ -84,5 +84,5 @@ def _unreadable(where: str, error: Exception) -> BadImageError:
     reason = str(error).split("\n")[0] if isinstance(error, OSError | ValueError) else type(error).__name__
     return BadImageError(
         f"expected a readable image in {where}, got one that does not decode ({reason}); "
-        "mend or remove it, or pass it over with --skip-bad"
+        "mend or remove it, or pass it over with s6mod data --skip-bad"
     )

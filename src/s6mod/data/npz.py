@@ -18,6 +18,7 @@ from s6mod.errors import DataError, InputError
 
 Blocks = Callable[[], Iterator[Block]]
 WHOLE = ("images", "labels")
+LEAST_SIDE = 8  # pixels that the backbones need
 PARTS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -29,18 +30,24 @@ def npz_source(path: Path, name: str, reading: Reading) -> Source:
     if reading.size is not None:
         raise DataError(f"expected no size for {path}, whose images are used as they are, got {reading.size}; drop it")
     with _Archive(path) as archive:
-        keys = PARTS if set(PARTS) <= archive.keys else WHOLE
+        in_parts = bool(archive.keys & set(PARTS)) and not set(WHOLE) <= archive.keys
+        keys = PARTS if in_parts or set(PARTS) <= archive.keys else WHOLE
         if missing := [key for key in keys if key not in archive.keys]:
             raise DataError(
                 f"expected the arrays {', '.join(PARTS)} or {', '.join(WHOLE)} in {path}, "
                 f"got {', '.join(sorted(archive.keys)) or 'none'}; add {', '.join(missing)}"
             )
         labels = [archive.labels(key) for key in keys[1::2]]
-        class_names = archive.class_names(max(int(part.max()) for part in labels) + 1, sum(map(len, labels)))
+        class_names = archive.class_names(np.unique(np.concatenate(labels)))
         shapes = {archive.image_shape(key, len(part)) for key, part in zip(keys[::2], labels, strict=True)}
         if len(shapes) > 1:
             raise DataError(f"expected training and test images of one shape in {path}, got {shapes}; resize one")
     origin, shape = f"arrays {path.name}", shapes.pop()
+    if min(shape[1:]) < LEAST_SIDE:
+        raise DataError(
+            f"expected images of at least {LEAST_SIDE}x{LEAST_SIDE} pixels in {path}, got {shape[1]}x{shape[2]}; "
+            "enlarge them"
+        )
     if keys == PARTS:
         splits = [Split(len(part), _reader(path, key, part, None)) for key, part in zip(keys[::2], labels, strict=True)]
     else:
@@ -90,15 +97,17 @@ class _Archive:
         except InputError as error:
             raise DataError(f"{key} in {self.path}: {error}") from None
 
-    def class_names(self, count: int, samples: int) -> tuple[str, ...]:
+    def class_names(self, present: NDArray[np.int64]) -> tuple[str, ...]:
+        """Those in the file, else the labels that are ``present``, which then leave no gap."""
         if "class_names" in self.keys:
             return tuple(map(str, self._whole("class_names").tolist()))
-        if count > samples:
+        gaps = np.flatnonzero(present != np.arange(len(present)))
+        if len(gaps):
             raise DataError(
-                f"expected labels 0..C-1 without gaps in {self.path}, got label {count - 1} among {samples} images; "
+                f"expected labels 0..C-1 without gaps in {self.path}, got {present[-1]} but no {gaps[0]}; "
                 "renumber the classes"
             )
-        return tuple(map(str, range(count)))
+        return tuple(map(str, present.tolist()))
 
     def image_shape(self, key: str, count: int) -> tuple[int, int, int]:
         """(3, H, W) of the images as they will be, of which there must be ``count``."""
@@ -109,8 +118,14 @@ class _Archive:
                 f"expected {count} images in {key} of {self.path}, one for each label, got {shape[0] if shape else 0}; "
                 "match them"
             )
+        one = _channels_first(np.zeros((1, *shape[1:]), dtype))
+        if one.ndim != 4 or one.shape[1] not in CHANNELS:
+            raise DataError(
+                f"expected images (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3 in {key} of {self.path}, "
+                f"got {shape}; reshape them"
+            )
         try:
-            _, channels, height, width = as_uint8_images(_channels_first(np.zeros((1, *shape[1:]), dtype))).shape
+            _, channels, height, width = as_uint8_images(one).shape
         except InputError as error:
             raise DataError(f"{key} in {self.path}: {error}") from None
         return channels, height, width

@@ -11,6 +11,7 @@ from s6mod.data.split import Reading
 from s6mod.data.table import csv_source
 from s6mod.errors import DataError
 
+ARCHIVE = re.compile(r"\.(zip|tar|tgz|tar\.\w+)$", re.IGNORECASE)
 FILES = {".npz": npz_source, ".csv": csv_source}
 
 
@@ -21,9 +22,9 @@ def own_source(path: Path, name: str, reading: Reading) -> Source:
     if not path.exists():
         raise DataError(f"expected data in {path}, got nothing there; check the path")
     if path.suffix.lower() not in FILES:
-        raise DataError(
-            f"expected an image folder, an .npz or a .csv file, got {path}; unpack an archive with s6mod data {path}"
-        )
+        packed = ARCHIVE.search(path.name)
+        advice = f"prepare an archive with s6mod data {path}" if packed else "bring the data into one of these forms"
+        raise DataError(f"expected an image folder, an .npz or a .csv file, got {path}; {advice}")
     return FILES[path.suffix.lower()](path, name, reading)
 
 
@@ -35,5 +36,5 @@ def is_path(text: str) -> bool:
 def name_of(path: Path) -> str:
     """A name for the data at a path: its last part, without what a name cannot hold."""
     last = os.path.basename(os.path.abspath(path))
-    stem = re.sub(r"\.(npz|csv|zip|tar|tgz|tar\.\w+|safetensors)$", "", last, flags=re.IGNORECASE)
+    stem = re.sub(r"\.(npz|csv|safetensors)$", "", ARCHIVE.sub("", last), flags=re.IGNORECASE)
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", stem).strip("-.+_") or "own"

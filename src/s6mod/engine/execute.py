@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -143,9 +143,15 @@ class _Shift:
         return self.at_once
 
     def _save_all(self) -> None:
+        """Each, whether or not another could be saved; then the first failure is told."""
+        failures = []
         for each in self.active:
-            each.run.checkpoint()
-            each.steps.close()  # mirrors learn that it is left
+            try:
+                each.save()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
 
 class _Active:
@@ -158,15 +164,23 @@ class _Active:
         device = run.learner.engine.device
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self.stream is not None:
-            torch.set_num_threads(1)  # the host's part of a step is too small to share; more threads only spin
             torch.cuda.synchronize(device)  # what was built on the default stream is there
 
     def advance(self) -> bool:
         """Take one step; False at the end."""
-        with torch.cuda.stream(self.stream) if self.stream is not None else nullcontext():
+        with self._on_stream():
             for _ in self.steps:
                 return True
         return False
+
+    def save(self) -> None:
+        """Save its state and leave it. Any other stream would copy what steps still under way are about to change."""
+        with self._on_stream():
+            self.run.checkpoint()
+            self.steps.close()  # mirrors learn that it is left
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()
 
 
 @contextmanager

@@ -85,6 +85,8 @@ class Run:
         self.dataset = data.to(self.learner.engine.device)
         self.plan = make_plan(data.train_labels, data.num_classes, config.stream, config.seed)
         self.cursor = Cursor()
+        if self.learner.engine.device.type == "cuda":
+            torch.set_num_threads(1)  # the host's part of a step is too small to share; more threads only spin
         self.environment = describe(self.learner.engine.device)
         subject = Subject(folder, config.cell, config.seed, config.hash, config.plain())
         self.mirrors = Mirrors(config.output.track, subject)
@@ -280,6 +282,7 @@ class Run:
         header = {
             "kind": "run",
             "hash": self.config.hash,
+            "config": self.learner.config.plain(),  # with these a Learner can be made of it
             "image_shape": self.learner.image_shape,
             "environment": self.environment,
         }

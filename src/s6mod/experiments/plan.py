@@ -1,4 +1,4 @@
-"""What ``s6mod sweep --plan`` prints: how many results and trainings, what is done, and what the rest will cost."""
+"""What runs will take, for a person: ``s6mod sweep --plan``, and the refusal of what would take a CPU for ever."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
+from s6mod.errors import ConfigError
 from s6mod.experiments.costs import Cost
 from s6mod.experiments.sweep import Sweep
 
@@ -16,10 +17,12 @@ def print_plan(sweep: Sweep, console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    say(f"{sweep.results:,} results from {sweep.trainings:,} trainings")
-    left = sweep.results - sweep.done_results
-    say(f"done: {sweep.done_results:,} results from {len(sweep.done):,} trainings")
-    say(f"to run: {left:,} results from {len(sweep.jobs):,} trainings")
+    def balance(results: int, trainings: int) -> str:
+        return f"{count(results, 'result')} from {count(trainings, 'training')}"
+
+    say(balance(sweep.results, sweep.trainings))
+    say(f"done: {balance(sweep.done_results, len(sweep.done))}")
+    say(f"to run: {balance(sweep.results - sweep.done_results, len(sweep.jobs))}")
     groups: dict[str, list[Cost | None]] = defaultdict(list)
     for job, cost in zip(sweep.jobs, sweep.costs, strict=True):
         learner, data, _ = job.config.cell.split("/")
@@ -27,7 +30,7 @@ def print_plan(sweep: Sweep, console: Console) -> None:
     if not groups:
         return
     table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in ("to run", "runs", "steps", "ms/step", "H200 hours", "GiB", ""):
+    for column in ("to run", "runs", "steps", "ms/step", "on an H200", "GiB", ""):
         table.add_column(column, justify="left" if column in ("to run", "") else "right")
     for name, costs in groups.items():
         known = [cost for cost in costs if cost is not None]
@@ -40,7 +43,7 @@ def print_plan(sweep: Sweep, console: Console) -> None:
             str(len(costs)),
             f"{first.steps:,}",
             f"{first.ms:.1f}",
-            f"{sum(cost.hours for cost in known):.1f}",
+            span(3600 * sum(cost.hours for cost in known)),
             f"{max(cost.memory_gib for cost in known):.1f}",
             "measured" if first.measured else "estimated",
         )
@@ -48,8 +51,8 @@ def print_plan(sweep: Sweep, console: Console) -> None:
     known = [cost for cost in sweep.costs if cost is not None]
     if known:
         say(
-            f"about {sum(cost.hours for cost in known):,.1f} hours on one H200, runs one after another; the largest "
-            f"takes about {max(cost.memory_gib for cost in known):.1f} GiB; evaluation not counted"
+            f"about {span(3600 * sum(cost.hours for cost in known))} on one H200, runs one after another; "
+            f"the largest takes about {max(cost.memory_gib for cost in known):.1f} GiB; evaluation not counted"
         )
         say(f"on the CPU of this machine: about {duration(cpu_seconds(known))}")
 
@@ -59,9 +62,31 @@ def cpu_seconds(costs: Iterable[Cost | None]) -> float:
     return sum(cost.cpu_seconds for cost in costs if cost is not None)
 
 
+def refuse_cpu(costs: Iterable[Cost | None], yes: bool, advice: str = "") -> None:
+    """Refuse to run on a CPU, unless told to, what is meant for a GPU; ``advice``: what else one may do."""
+    heavy = [cost for cost in costs if cost is not None and cost.wants_gpu]
+    if heavy and not yes:
+        raise ConfigError(
+            f"expected a GPU for {count(len(heavy), 'run')} whose presets want one, got a CPU, which would take about "
+            f"{duration(cpu_seconds(heavy))}; give --yes to go on all the same{advice}"
+        )
+
+
+def count(number: int, thing: str) -> str:
+    """``1 run``, ``1,120 runs``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """Device time, which is counted in hours however many; a short one in a unit that shows it."""
+    if seconds >= 5400:
+        return f"{seconds / 3600:,.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(seconds, 1):.0f} s"
+
+
 def duration(seconds: float) -> str:
-    """For a person."""
+    """A wait, in the largest unit that there are two of."""
     for unit, size in (("years", 365 * 86400), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return count(max(round(seconds), 1), "second")

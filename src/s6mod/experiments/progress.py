@@ -31,12 +31,14 @@ class SweepDisplay:
             console=console,
             disable=quiet or not console.is_terminal,
         )
-        self.whole = self.bars.add_task("", total=sum(self.weights.values()))
+        self.whole = self.bars.add_task("", total=sum(self.weights.values()), visible=bool(jobs))
         self.runs: dict[str, TaskID] = {}
         self._refresh()
 
     def __enter__(self) -> Self:
         self.bars.start()
+        if not self.weights and not self.quiet:
+            self.say("nothing to run: all of it is done")
         return self
 
     def __exit__(self, *_: object) -> None:

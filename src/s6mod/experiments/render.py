@@ -44,6 +44,9 @@ def cells(row: Row) -> list[str]:
 def show(table: Filled, console: Console) -> None:
     """Print for a person; a column that has nothing in the whole table is left out."""
     console.print(f"[bold]{table.title}[/bold]: {table.summary()}", highlight=False)
+    if not table.rows:
+        console.print("nothing has been run: s6mod sweep runs cells, --store names another folder", highlight=False)
+        return
     texts = [cells(row) for row in table.rows]
     used = [place for place in range(len(COLUMNS)) if any(text[place] for text in texts)]
     left = frozenset(at for at, place in enumerate(used) if COLUMNS[place] in ("learner", "verdict"))

@@ -118,7 +118,7 @@ class Results:
             tuple(ours),
             estimate,
             line.paper,
-            verdict(estimate, line.paper and line.paper[0], metric == "accuracy"),
+            verdict(estimate, line.paper and line.paper[0], metric != "forgetting"),
             gain,
             fmean(result["ms_per_step"] for result in results),
             max(int(result["bytes_held"]) for result in results),

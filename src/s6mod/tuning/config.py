@@ -1,6 +1,6 @@
 """What a tuning is asked to do, checked at the door, and the configurations of its trials."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from s6mod.data.streams import make_plan
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse
+from s6mod.experiments.costs import Cost, cost
 from s6mod.experiments.sweep import numbers
 from s6mod.tuning.space import Space, lay, parse_space
 
@@ -109,11 +110,26 @@ class Tuning:
             )
         if not self.seeds:
             raise ConfigError("expected seeds to average over, got none; name them with --seeds")
-        first = {field: dimension.samples[0] for field, dimension in self.space.items()}
+        if "seed" in self.config.set:
+            raise ConfigError("expected the seeds of a tuning in --seeds, got one among its fields; give --seeds")
+        first = self._first
         for field, dimension in self.space.items():
             for value in dimension.samples:
                 config = self.run(first | {field: value}, self.seeds[0])
                 _check_tasks(self.config.tasks, config.stream.num_tasks)
+
+    def costs(self) -> list[Cost | None]:
+        """What each of its runs will take, if no trial is given up; as the first values of the search have it."""
+        config = self.run(self._first, self.seeds[0])
+        whole = cost(config.plain())
+        if whole is not None and self.config.tasks is not None:
+            share = self.config.tasks / config.stream.num_tasks
+            whole = replace(whole, steps=round(share * whole.steps), cpu_seconds=share * whole.cpu_seconds)
+        return [whole] * (self.config.trials * len(self.seeds))
+
+    @property
+    def _first(self) -> dict[str, Any]:
+        return {field: dimension.samples[0] for field, dimension in self.space.items()}
 
     def shorten(self, config: RunConfig, labels: Tensor, num_classes: int) -> RunConfig:
         """The same run on the first tasks of its stream alone: exactly the beginning of the whole one."""

@@ -43,6 +43,19 @@ def require_optuna() -> None:
 def open_study(tuning: Tuning) -> Any:
     """The study, made if it is not there."""
     import optuna
+    import sqlalchemy
+
+    try:
+        return _open_study(tuning)
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, ImportError) as error:
+        raise ConfigError(
+            f"expected a database for the study, got {_sentence(error)}; "
+            "give --storage as sqlite:///FILE or as a URL whose driver is installed"
+        ) from None
+
+
+def _open_study(tuning: Tuning) -> Any:
+    import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     tuning.folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,42 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from s6mod.display import RunDisplay
+from s6mod.engine.run import Progress
+from s6mod.engine.run_config import RunConfig
+from s6mod.experiments.cells import parse
+
+PROGRESS = Progress(130, 5000, 9, 10, 182.0, {"ce": 1.5, "branch/diff": 0.25}, 72.0, False)
+
+
+def shown(cell, width, progress):
+    """What a terminal of so many columns shows of a run when it is over."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    with RunDisplay(console) as display:
+        watch = display.watch(RunConfig.parse(parse(cell).values()))
+        if progress is not None:
+            watch(progress)
+    with console.capture() as capture:
+        console.print(display.bars)
+    return capture.get().strip()
+
+
+@pytest.mark.parametrize(
+    ("cell", "width", "end"),
+    [
+        ("er/digits", 120, "72 % 182 samples/s ce 1.50 diff 0.25"),
+        ("er/digits", 80, "72 % 182 samples/s"),
+        ("er+confidence/digits", 80, "72 %"),
+    ],
+)
+def test_a_narrow_terminal_shows_whole_words_or_none(cell, width, end):
+    line = shown(cell, width, PROGRESS)
+    assert line.endswith(end)
+    assert "130/5000" in line
+    assert "…" not in line
+
+
+def test_a_run_that_never_began_leaves_no_bar_behind():
+    assert shown("er/digits", 80, None) == ""
