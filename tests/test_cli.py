@@ -9,25 +9,12 @@ import pytest
 import typer
 import yaml
 
-from s6mod import cli
 from s6mod.cli.app import COMMANDS, app
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
     "--set=stream.tasks=2",
 ]  # fmt: skip
-
-
-def call(monkeypatch, capsys, *arguments):
-    """Exit code, standard output, standard error of one command."""
-    monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_help_needs_no_torch_and_importing_the_package_needs_no_extra():
@@ -47,22 +34,22 @@ def test_help_needs_no_torch_and_importing_the_package_needs_no_extra():
     assert "What to run" in done.stdout
 
 
-def test_the_five_options_that_matter_stand_together(monkeypatch, capsys):
-    _, out, _ = call(monkeypatch, capsys, "train", "--help")
+def test_the_five_options_that_matter_stand_together(call):
+    _, out, _ = call("train", "--help")
     panel = out[out.index("What to run") : out.index("How to run it")]
     assert all(f"--{name}" in panel for name in ("method", "branch", "data", "memory", "seed"))
 
 
-def test_the_commands_stand_in_the_order_in_which_a_person_meets_them(monkeypatch, capsys):
+def test_the_commands_stand_in_the_order_in_which_a_person_meets_them(call):
     assert sorted(COMMANDS) == sorted(typer.main.get_command(app).commands)
-    _, out, _ = call(monkeypatch, capsys, "--help")
+    _, out, _ = call("--help")
     listed = re.findall(r"^. (\w+)  +[A-Zt]", out[out.index("Commands") :], re.MULTILINE)
     assert listed == list(COMMANDS)
 
 
-def test_help_shows_every_default(monkeypatch, capsys):
+def test_help_shows_every_default(call):
     for command, default in (("train", "er"), ("tune", "20"), ("table", "1 and 2")):
-        _, out, _ = call(monkeypatch, capsys, command, "--help")
+        _, out, _ = call(command, "--help")
         assert f"(default: {default})" in out
     for command in _leaves(typer.main.get_command(app)):
         texts = [command.help or "", *(parameter.help or "" for parameter in command.params)]
@@ -74,52 +61,52 @@ def _leaves(command):
     return [leaf for child in children for leaf in _leaves(child)] or [command]
 
 
-def test_a_disk_that_takes_no_more_is_one_sentence(monkeypatch, capsys):
+def test_a_disk_that_takes_no_more_is_one_sentence(monkeypatch, call):
     def full(*_):
         raise OSError(errno.EFBIG, "File too large")
 
     monkeypatch.setattr("s6mod.experiments.demo.run_demo", full)
-    code, _, err = call(monkeypatch, capsys, "demo")
+    code, _, err = call("demo")
     assert (code, err.count("\n")) == (2, 1)
     assert "got: File too large" in err
 
 
-def test_a_study_of_patterns_takes_whole_numbers(monkeypatch, capsys):
-    code, _, err = call(monkeypatch, capsys, "study", "patterns", "er", "--values", "1.5")
+def test_a_study_of_patterns_takes_whole_numbers(call):
+    code, _, err = call("study", "patterns", "er", "--values", "1.5")
     assert code == 2
     assert "expected numbers such as 1,2,4" in err
 
 
-def test_every_command_can_say_what_it_does(monkeypatch, capsys):
+def test_every_command_can_say_what_it_does(call):
     commands = typer.main.get_command(app).commands
     assert len(commands) > 10
     for command in commands:
-        code, out, err = call(monkeypatch, capsys, command, "--help")
+        code, out, err = call(command, "--help")
         assert code == 0, err
         assert f"s6mod {command}" in out
 
 
-def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, monkeypatch, capsys):
+def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, call):
     folder = tmp_path / "run"
-    code, out, err = call(monkeypatch, capsys, "train", "--branch", "confidence", "--seed", 2, "--out", folder, *QUICK)
+    code, out, err = call("train", "--branch", "confidence", "--seed", 2, "--out", folder, *QUICK)
     assert code == 0, err
     assert "er+confidence/digits" in out.replace("\n", "")
     result = json.loads((folder / "result.json").read_text())
     assert result["seed"] == 2
-    code, out, _ = call(monkeypatch, capsys, "train", "--resume", folder)
+    code, out, _ = call("train", "--resume", folder)
     assert code == 0
-    code, out, _ = call(monkeypatch, capsys, "train", "--resume", folder, "--data-root", "there", "--show-config")
+    code, out, _ = call("train", "--resume", folder, "--data-root", "there", "--show-config")
     assert (yaml.safe_load(out)["seed"], yaml.safe_load(out)["data"]["root"]) == (2, "there")
-    code, _, err = call(monkeypatch, capsys, "train", "--resume", folder, "--seed", 3)
+    code, _, err = call("train", "--resume", folder, "--seed", 3)
     assert code != 0
     assert "--seed" in err
 
 
-def test_later_sources_win(tmp_path, monkeypatch, capsys):
+def test_later_sources_win(tmp_path, call):
     file = tmp_path / "run.yaml"
     file.write_text("branch: s6mod\nmemory_size: 77\nseed: 5\nmethod: {name: er, memory_batch: 9}\n")
     code, out, err = call(
-        monkeypatch, capsys, "train", "--config", file, "--seed", 6, "--set=method.memory_batch=11",
+        "train", "--config", file, "--seed", 6, "--set=method.memory_batch=11",
         "--set=branch.alpha=0.5", "--show-config",
     )  # fmt: skip
     assert code == 0, err
@@ -129,15 +116,15 @@ def test_later_sources_win(tmp_path, monkeypatch, capsys):
     assert values["branch"]["num_patterns"] == 8  # the preset of digits
     assert (values["memory_size"], values["seed"], values["method"]["memory_batch"]) == (77, 6, 11)
     assert values["method"]["network"]["width"] == 8  # the preset again
-    code, out, _ = call(monkeypatch, capsys, "train", "--config", file, "--branch", "none", "--show-config")
+    code, out, _ = call("train", "--config", file, "--branch", "none", "--show-config")
     assert yaml.safe_load(out)["branch"] is None
-    code, out, _ = call(monkeypatch, capsys, "train", "--config", file, "--branch", "confidence", "--show-config")
+    code, out, _ = call("train", "--config", file, "--branch", "confidence", "--show-config")
     assert yaml.safe_load(out)["branch"] == {"name": "confidence", "alpha": 1.0}
 
 
-def test_a_part_may_be_a_bare_name_wherever_it_is_given(monkeypatch, capsys):
+def test_a_part_may_be_a_bare_name_wherever_it_is_given(call):
     _, out, _ = call(
-        monkeypatch, capsys, "train", "--set=branch=s6mod", "--set=branch.alpha=0.5", "--set=method=er",
+        "train", "--set=branch=s6mod", "--set=branch.alpha=0.5", "--set=method=er",
         "--set=data=cifar100", "--show-config",
     )  # fmt: skip
     values = yaml.safe_load(out)
@@ -146,30 +133,30 @@ def test_a_part_may_be_a_bare_name_wherever_it_is_given(monkeypatch, capsys):
     assert values["stream"]["tasks"] == 10  # the preset of the data set named
 
 
-def test_several_seeds_go_on_where_they_were(tmp_path, monkeypatch, capsys):
+def test_several_seeds_go_on_where_they_were(tmp_path, call):
     command = ["train", "--seeds", "0-1", "--out", tmp_path, *QUICK]
-    code, _, err = call(monkeypatch, capsys, *command)
+    code, _, err = call(*command)
     assert code == 0, err
     first, second = sorted(tmp_path.iterdir())
     before = (first / "result.json").read_bytes()
     (second / "result.json").unlink()
-    code, _, err = call(monkeypatch, capsys, *command)
+    code, _, err = call(*command)
     assert code == 0, err
     assert (first / "result.json").read_bytes() == before
     assert (second / "result.json").exists()
-    code, _, err = call(monkeypatch, capsys, "train", "--seeds", "3-1")
+    code, _, err = call("train", "--seeds", "3-1")
     assert code == 2
     assert "low to high" in err
 
 
-def test_without_a_terminal_there_is_one_line_at_the_end_of_each_task(tmp_path, monkeypatch, capsys):
-    _, out, _ = call(monkeypatch, capsys, "train", "--out", tmp_path / "r", *QUICK, "--set=output.log_every=2")
+def test_without_a_terminal_there_is_one_line_at_the_end_of_each_task(tmp_path, call):
+    _, out, _ = call("train", "--out", tmp_path / "r", *QUICK, "--set=output.log_every=2")
     assert [line.split("step ")[1].split(",")[0] for line in out.splitlines() if ": step " in line] == ["3/6", "6/6"]
 
 
-def test_presets_hold_the_published_settings(monkeypatch, capsys):
+def test_presets_hold_the_published_settings(call):
     for data, patterns, tasks in (("cifar10", 10, 5), ("cifar100", 8, 10)):
-        _, out, _ = call(monkeypatch, capsys, "train", "--data", data, "--branch", "s6mod", "--show-config")
+        _, out, _ = call("train", "--data", data, "--branch", "s6mod", "--show-config")
         values = yaml.safe_load(out)
         assert values["branch"]["num_patterns"] == patterns
         assert (values["branch"]["alpha"], values["branch"]["beta"]) == (1.0, 0.5)  # the paper's beta is 5: see docs
@@ -198,9 +185,9 @@ def test_presets_hold_the_published_settings(monkeypatch, capsys):
         (["--set=branch.alpha=0.5"], "expected a branch for branch.alpha, got none; add --branch s6mod"),
     ],
 )
-def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, capsys, arguments, hint):
+def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, arguments, hint, call):
     monkeypatch.chdir(tmp_path)
-    code, out, err = call(monkeypatch, capsys, "train", *arguments)
+    code, out, err = call("train", *arguments)
     assert code == 2
     assert hint in err
     assert err.count("\n") == 1
@@ -208,16 +195,16 @@ def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, caps
     assert list(Path(tmp_path).iterdir()) == []
 
 
-def test_demo_will_not_replace_a_folder_of_somebody_else(tmp_path, monkeypatch, capsys):
+def test_demo_will_not_replace_a_folder_of_somebody_else(tmp_path, call):
     (tmp_path / "thesis.tex").write_text("x")
-    code, _, err = call(monkeypatch, capsys, "demo", "--out", tmp_path)
+    code, _, err = call("demo", "--out", tmp_path)
     assert code == 2
     assert "choose another --out" in err
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_bench_prints_milliseconds_memory_and_ratio(monkeypatch, capsys):
-    code, out, err = call(monkeypatch, capsys, "bench", "--width", 4, "--seconds", 0.1, "--json")
+def test_bench_prints_milliseconds_memory_and_ratio(call):
+    code, out, err = call("bench", "--width", 4, "--seconds", 0.1, "--json")
     assert code == 0, err
     rows = {row["learner"]: row for row in json.loads(out)["rows"]}
     assert rows.keys() == {"er", "er+s6mod", "er+confidence"}

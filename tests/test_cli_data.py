@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import shutil
-import sys
 import tarfile
 import threading
 from dataclasses import replace
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from s6mod import cli
 from s6mod.data.download import Download
 from s6mod.data.official import OFFICIAL
 from s6mod.data.prepared import read_prepared
@@ -28,22 +26,11 @@ QUICK = ["--set=method.network.width=4", "--set=stream.tasks=2", "--memory=10", 
 
 
 @pytest.fixture
-def s6mod(monkeypatch, capsys, tmp_path):
-    """Exit code, standard output and standard error of one command, called in an empty folder of its own."""
+def s6mod(monkeypatch, call, tmp_path):
+    """``call`` in an empty folder of its own."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("S6MOD_DATA", str(tmp_path / "root"))
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
     return call
 
 

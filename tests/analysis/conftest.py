@@ -1,11 +1,9 @@
 """Runs to analyse: made by hand, and two small real ones."""
 
 import json
-import sys
 
 import pytest
 
-from s6mod import cli
 from s6mod.config import merge
 from s6mod.engine.execute import execute
 from s6mod.engine.run import Run
@@ -64,21 +62,3 @@ def runs(tmp_path_factory):
     for name, config in configs.items():
         execute([lambda name=name, config=config: Run.begin(config, folder / name)])
     return {name: folder / name for name in configs}
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run

@@ -43,24 +43,3 @@ def write_run():
         return folder
 
     return write
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a command in this process: exit code, standard output, standard error."""
-    import sys
-
-    from s6mod import cli
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "100")
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run

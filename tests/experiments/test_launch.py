@@ -174,7 +174,7 @@ def test_a_grid_of_24_runs_stopped_twice_and_killed_once_ends_as_if_nothing_had_
         process = start(grid, out)
         wait_for(lambda enough=enough: len(results()) >= enough, process)
         os.kill(process.pid, number)
-        told, _ = process.communicate(timeout=120)
+        told, _ = process.communicate(timeout=600)
         assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), told
         # Workers that nobody waits for any more save their state and go.
         wait_for(lambda: not any(held(folder) for folder in out.iterdir()))
@@ -183,7 +183,7 @@ def test_a_grid_of_24_runs_stopped_twice_and_killed_once_ends_as_if_nothing_had_
         assert all(now[name] == content for name, content in seen.items())
         seen = now
     process = start(grid, out)
-    told, _ = process.communicate(timeout=300)
+    told, _ = process.communicate(timeout=600)
     assert process.returncode == 0, told
     ended = results()
     assert len(ended) == 24

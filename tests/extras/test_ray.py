@@ -42,7 +42,7 @@ def test_a_sweep_told_to_stop_saves_every_run_under_way(tmp_path, grid, strike):
     sweep = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path, text=True, start_new_session=True)
     todo = grid.jobs(out)
     blow = strike(todo[0].folder, signal.SIGINT, -sweep.pid)  # as Ctrl-C does: to all processes of the group
-    _, told = sweep.communicate(timeout=120)
+    _, told = sweep.communicate(timeout=600)
     assert blow.struck is not None
     assert sweep.returncode == 130, told
     assert "the same command goes on" in told

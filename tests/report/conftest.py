@@ -1,7 +1,5 @@
 """Small real runs to report on, made once, and a way to call the command."""
 
-import sys
-
 import pytest
 
 from s6mod.config import merge
@@ -43,21 +41,3 @@ def runs(tmp_path_factory, digits):
     configs = [quick(branch, seed) for branch in (None, "s6mod", "confidence") for seed in (0, 1)][:-1]
     execute([lambda c=config: Run.begin(c, folder / c.folder_name, digits) for config in configs])
     return folder
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run a command in this process: exit code, standard output, standard error."""
-    from s6mod import cli
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run

@@ -13,7 +13,7 @@ from s6mod.experiments.paper import Line, Metric, Section
 from s6mod.experiments.records import read_matrix
 from s6mod.experiments.schema import complete, setting
 from s6mod.experiments.store import StoredRun
-from s6mod.experiments.tables import MOSE, Filled, Results
+from s6mod.experiments.tables import Filled, Results, as_published
 from s6mod.metrics import AccuracyMatrix
 
 NAMES: dict[Metric, str] = {
@@ -65,7 +65,7 @@ class Answers:
     def values(self, label: str, metric: Metric) -> dict[int, float]:
         """A metric in percent, by seed."""
         cell = self.question.cells[label]
-        name = "forgetting_mose" if metric == "forgetting" and cell.method in MOSE else metric
+        name = as_published(metric, cell.method)
         found = {seed: run.metric(name, cell.scores) for seed, run in self.runs.get(label, {}).items()}
         return {seed: value for seed, value in found.items() if value is not None}
 

@@ -18,6 +18,11 @@ from s6mod.experiments.store import StoredRun
 MOSE = ("mose", "moe-mose")  # whose published forgetting is over all T tasks
 
 
+def as_published(metric: str, method: str) -> str:
+    """The metric of a run that the published figures of a method are in."""
+    return "forgetting_mose" if metric == "forgetting" and method in MOSE else metric
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of a table in one precision; without results there is one row without a precision."""
@@ -99,8 +104,9 @@ class Results:
         self, title: str, line: Line, precision: str, runs: Seeds, base: str, metric: Metric, scores: str | None
     ) -> Row | None:
         def values(of: Seeds) -> dict[int, float]:
-            name = "forgetting_mose" if metric == "forgetting" and line.cell.method in MOSE else metric
-            found = {seed: run.metric(name, scores) for seed, run in sorted(of.items())}
+            found = {
+                seed: run.metric(as_published(metric, line.cell.method), scores) for seed, run in sorted(of.items())
+            }
             return {seed: value for seed, value in found.items() if value is not None}
 
         ours = values(runs)

@@ -8,7 +8,7 @@ from s6mod.experiments.paper import table as paper_table
 from s6mod.experiments.render import COLUMNS, LEGEND, cells
 from s6mod.experiments.schema import complete, setting
 from s6mod.experiments.statistics import Estimate
-from s6mod.experiments.tables import MOSE, Results, Row
+from s6mod.experiments.tables import Results, Row, as_published
 from s6mod.report.charts import Dots, Figure, dots
 from s6mod.report.groups import Group
 from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
@@ -148,5 +148,4 @@ def _beside_paper(groups: Sequence[Group]) -> tuple[list[Row], PaperFigures]:
 
 
 def _name(metric: str, group: Group) -> str:
-    """The definition of forgetting that a method's authors have."""
-    return "forgetting_mose" if metric == "forgetting" and group.example.config["method"]["name"] in MOSE else metric
+    return as_published(metric, group.example.config["method"]["name"])
