@@ -93,7 +93,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
     if not isinstance(values, dict):
         raise ConfigError(
-            f"expected keys and values in {path}, got {type(values).__name__}; start it with, say, 'memory_size: 500'"
+            f"expected keys and values in {path}, got {'nothing' if values is None else type(values).__name__}; "
+            "start it with, say, 'memory_size: 500'"
         )
     return values
 

@@ -77,7 +77,7 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
     *table, _, go_on = out.splitlines()
     assert all(len(line) <= 100 for line in table)
     assert go_on.startswith(f"to go on: s6mod train --resume {tmp_path}/er+s6mod-")
-    assert {"status", "cell", "seed", "Acc", "AF", "min", "ms", "MB", "device", "code"} <= set(out.split())
+    assert {"status", "cell", "seed", "Acc", "AF", "s", "ms", "MB", "device", "code"} <= set(out.split())
 
     def seeds(*options):
         return [row["seed"] for row in json.loads(call("runs", tmp_path, "--json", *options)[1])]

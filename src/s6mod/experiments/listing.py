@@ -37,7 +37,7 @@ def as_rows(runs: Sequence[StoredRun], sort: str) -> list[dict[str, Any]]:
 def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Aligned lines for the terminal."""
     short = {"bfloat16": "bf16", "float32": "f32"}
-    texts = [("status", "cell", "seed", "in", "Acc", "AF", "min", "ms", "MB", "device", "code")]
+    texts = [("status", "cell", "seed", "in", "Acc", "AF", "s", "ms", "MB", "device", "code")]
     texts += [
         (
             row["status"],
@@ -46,7 +46,7 @@ def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             short.get(row["precision"], row["precision"]),
             _number(row["accuracy"], 1, 2),
             _number(row["forgetting"], 1, 2),
-            _number(row["train_seconds"], 60, 1),
+            _number(row["train_seconds"], 1, 0),
             _number(row["ms_per_step"], 1, 1),
             _number(row["bytes_held"], 1e6, 0),
             row["device"].removeprefix("NVIDIA "),
@@ -60,8 +60,8 @@ def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 def summary(runs: Sequence[StoredRun]) -> str:
     """How many there are of each status."""
     counts = Counter(run.status for run in runs)
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return f"{len(runs)} runs" + (f": {told}" if told else "")
+    told = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}" + (f": {told}" if told else "")
 
 
 def _row(run: StoredRun) -> dict[str, Any]:
