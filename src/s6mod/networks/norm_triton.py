@@ -98,7 +98,8 @@ def _sizes(x: Tensor) -> tuple[int, int, dict[str, int]]:
     return x.numel() // channels, channels, {"BLOCK_R": TILE // block, "BLOCK_C": block}
 
 
-@triton.jit
+# Row counts change with every batch: compiled in are neither they nor what divides them.
+@triton.jit(do_not_specialize=["rows", "chunk"])
 def _moment_sums(x, sums, rows, channels, chunk, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """Sums and square sums of a chunk of rows, relative to the first row, so that nothing is lost in the squares."""
     part, parts = tl.program_id(0), tl.num_programs(0)
@@ -120,7 +121,7 @@ def _moment_sums(x, sums, rows, channels, chunk, BLOCK_R: tl.constexpr, BLOCK_C:
     tl.store(sums + parts * channels + at, tl.sum(second, 0), c < channels)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "parts"])
 def _moments(
     x, sums, moments, running_mean, running_var, num_batches, rows, channels, parts, momentum, eps,
     PARTS: tl.constexpr,
@@ -142,7 +143,7 @@ def _moments(
         tl.store(num_batches, tl.load(num_batches) + 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _normalise(
     x, shortcut, y, moments, weight, bias, rows, channels,
     SHORTCUT: tl.constexpr, RELU: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
@@ -183,7 +184,7 @@ def _behind_relu(
     return normal, tl.where(inside, gradient, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "chunk"])
 def _gradient_sums(
     x, y, dy, moments, weight, bias, sums, rows, channels, chunk,
     SHORTCUT: tl.constexpr, RELU: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
@@ -209,7 +210,7 @@ def _gradient_sums(
     tl.store(sums + parts * channels + at, tl.sum(second, 0), c < channels)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["parts"])
 def _add_parts(sums, totals, channels, parts, PARTS: tl.constexpr):
     c = tl.program_id(0)
     p = tl.arange(0, PARTS)
@@ -217,7 +218,7 @@ def _add_parts(sums, totals, channels, parts, PARTS: tl.constexpr):
     tl.store(totals + channels + c, tl.sum(tl.load(sums + (parts + p) * channels + c, p < parts, 0), 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _gradients(
     x, y, dy, moments, weight, bias, totals, dx, d_shortcut, rows, channels,
     SHORTCUT: tl.constexpr, RELU: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
