@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, on_cuda, starts_the_interpreter
+from s6mod.errors import InputError
 from s6mod.networks import norm
 from s6mod.networks.norm import BatchNorm, plain_norm
 
@@ -62,6 +63,14 @@ def no_plain_norm(monkeypatch):
 @starts_the_interpreter
 def test_everything_here_holds_in_the_interpreter():
     assert_holds_interpreted(__file__)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="needs no kernels")
+def test_a_single_value_cannot_be_normalised():
+    made = layer(4, True, "cpu")
+    with pytest.raises(InputError, match="batches of two"):
+        made(torch.ones(1, 4, 1, 1))
+    made.eval()(torch.ones(1, 4, 1, 1))
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs no kernels")

@@ -7,6 +7,7 @@ a GPU they run as few kernels of our own. ``plain_norm`` says what they compute.
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from s6mod.errors import InputError
 from s6mod.kernels import kernels_for
 
 
@@ -24,6 +25,11 @@ class BatchNorm(nn.BatchNorm2d):
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
         """(B, channels, H, W) -> the same shape."""
+        if self.training and x.numel() == x.shape[1]:
+            raise InputError(
+                "expected more than one value to normalise a channel by, got one image whose map has come down to 1x1; "
+                "give batches of two or images of at least 16x16 pixels"
+            )
         kernels = kernels_for(x, "s6mod.networks.norm_triton") if self.training else None
         if kernels is None or not kernels.suits(x):
             return plain_norm(self, x, shortcut)
