@@ -22,7 +22,7 @@ $(VENV)/.extras: $(VENV)/.installed
 	touch $@
 
 test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and Chromium, if it is installed)
-	$(BIN)/python -m pytest -n 0 -m extras
+	$(BIN)/python -m pytest -n 0 -m extras -rs
 
 lint: $(VENV)/.installed  ## style and types
 	$(BIN)/ruff check .

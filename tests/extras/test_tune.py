@@ -129,3 +129,22 @@ def check_outcome(folder, trials, said):
 def params(result):
     config = result["config"]
     return {"branch.beta": config["branch"]["beta"], "method.optimizer.lr": config["method"]["optimizer"]["lr"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["er+s6mod/cifar100/2000"], "expected a GPU for 60 runs whose presets want one, got a CPU, which would take"),
+        (["er+s6mod/cifar100/2000", "--yes"], "s6mod data cifar100"),  # past the guard: the files are not there
+        (["er+s6mod/digits", "--device", "gpu"], "got 'gpu'"),
+        (["er+s6mod/digits", "--storage", "nonsense"], "expected a database for the study"),
+        (["er+s6mod/digits", "--storage", "nosuch://host/db"], "expected a database for the study"),
+    ],
+)
+def test_what_cannot_work_or_would_take_for_ever_is_one_sentence(tmp_path, monkeypatch, call, words, hint):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("S6MOD_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = call("tune", *words, "--search", "branch.beta=0.1|5")
+    assert (code, err.count("\n")) == (2, 1), err
+    assert hint in err

@@ -1,11 +1,9 @@
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
-from s6mod import cli
 from s6mod.cli.train import _compose
 from s6mod.data import load
 from s6mod.data.streams import make_plan
@@ -97,29 +95,6 @@ def test_the_cost_is_that_of_the_first_tasks_of_every_trial_and_seed():
     assert len(part) == 4 * 3
     assert (whole[0].steps, part[0].steps, part[0].wants_gpu) == (5000, 1500, True)
     assert part[0].cpu_seconds == pytest.approx(0.3 * whole[0].cpu_seconds)
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["er+s6mod/cifar100/2000"], "expected a GPU for 60 runs whose presets want one, got a CPU, which would take"),
-        (["er+s6mod/cifar100/2000", "--yes"], "s6mod data cifar100"),  # past the guard: the files are not there
-        (["er+s6mod/digits", "--device", "gpu"], "got 'gpu'"),
-        (["er+s6mod/digits", "--storage", "nonsense"], "expected a database for the study"),
-        (["er+s6mod/digits", "--storage", "nosuch://host/db"], "expected a database for the study"),
-    ],
-)
-def test_what_cannot_work_or_would_take_for_ever_is_one_sentence(tmp_path, monkeypatch, capsys, words, hint):
-    pytest.importorskip("optuna")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("S6MOD_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["s6mod", "tune", *words, "--search", "branch.beta=0.1|5"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    err = capsys.readouterr().err
-    assert (stop.value.code, err.count("\n")) == (2, 1), err
-    assert hint in err
 
 
 def test_without_optuna_the_install_command_is_named(monkeypatch):
