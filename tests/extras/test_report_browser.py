@@ -37,8 +37,22 @@ STUDY = {
     "figures": [
         {"name": "triangle", "title": "A triangle", "svg": SVG, "csv": "x,y\n1,2\n", "alt": "Half of it is black."}
     ],
-    "tables": [{"title": "Numbers", "columns": ["name", "n"], "rows": [["a", 1]]}],
+    "tables": [
+        {
+            "title": "Numbers",
+            "columns": ["name", "n"],
+            "rows": [["a setting whose name is longer than a phone is wide", 1], ["x" * 90, 2]],
+        }
+    ],
 }
+TABLES = """[...document.querySelectorAll("section:not([hidden]) .wide")].map((region) => {
+  const caption = region.querySelector("caption").getBoundingClientRect().right;
+  region.scrollLeft = 1e6;
+  const last = region.querySelector("td:last-child").getBoundingClientRect().right;
+  const names = [...region.querySelectorAll("th:first-child")].map((name) => name.getBoundingClientRect().right);
+  const scrolls = region.scrollWidth > region.clientWidth;
+  return [region.getBoundingClientRect().right, caption, last, scrolls, Math.max(...names)];
+})"""
 WIDTHS = {"desktop": 1280, "phone": 360}
 SEEN = """[...document.querySelectorAll("section:not([hidden]) figure")].map((figure) => {
   const box = figure.querySelector("svg, img").getBoundingClientRect();
@@ -102,6 +116,21 @@ def test_every_tab_shows_its_figures_whole_and_the_console_stays_silent(browser,
     assert browser.errors() == []
 
 
+def test_on_a_phone_every_column_of_a_table_can_be_reached_and_its_caption_read(browser, report):
+    """The first column stays where it is while the others scroll: it must leave them room."""
+    resize(browser, WIDTHS["phone"])
+    browser.visit(report)
+    tables = []
+    for place in range(7):
+        browser.value(f'document.querySelectorAll("nav a")[{place}].click()')
+        tables += browser.value(TABLES)
+    assert len(tables) == 5
+    for region, caption, last, scrolls, names in tables:
+        assert caption <= WIDTHS["phone"]
+        assert last <= region
+        assert names <= WIDTHS["phone"] / 2 or not scrolls
+
+
 def lightness(colour):
     return sum(map(int, colour[colour.index("(") + 1 : -1].split(",")[:3]))
 
@@ -161,3 +190,6 @@ def test_without_scripts_and_in_print_all_sections_can_be_read(browser, report):
     assert browser.value(visible) == 1
     browser.ask("Emulation.setEmulatedMedia", media="print")
     assert browser.value(visible) == 7
+    resize(browser, 850)  # a browser shrinks so much to a sheet of A4
+    ends = '[...document.querySelectorAll("td, th, svg, img, pre")].map((part) => part.getBoundingClientRect().right)'
+    assert max(browser.value(ends)) <= 850

@@ -3,7 +3,6 @@
 import pytest
 
 from s6mod.config import merge
-from s6mod.data import Dataset, load
 from s6mod.engine.execute import execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
@@ -23,15 +22,6 @@ BRANCHES = {
 
 def quick(branch, seed):
     return RunConfig.parse(merge(QUICK, {"seed": seed, **BRANCHES[branch]}))
-
-
-@pytest.fixture(scope="session")
-def digits():
-    full = load("digits")
-    return Dataset.from_arrays(
-        full.train_images[:, :, ::2, ::2], full.train_labels, full.test_images[::3, :, ::2, ::2], full.test_labels[::3],
-        name="digits",
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

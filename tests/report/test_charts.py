@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from s6mod.report.charts import Dots, Series, dots, heat_map, lines, ticks
+from s6mod.report.svg import LEVELS, short
 
 HOSTILE = '</svg><script>alert("1")</script>&'
 
@@ -62,6 +63,7 @@ def test_any_text_and_any_values_give_whole_xml_without_foreign_elements(figure)
 @pytest.mark.parametrize("faint", [False, True])
 @pytest.mark.parametrize("size", [3, 40])
 def test_the_tiles_of_a_heat_map_cover_each_known_cell_once(size, faint):
+    """Where it is faint, 0 is blank, and a number all the same."""
     cells = [[None if (i + j) % 5 == 0 else float(10 * (i % 10)) for j in range(size)] for i in range(size)]
     names = [str(k) for k in range(size)]
     figure = heat_map("a", "t", cells, names, names, "x", "y", "%", 100, faint=faint)
@@ -71,10 +73,96 @@ def test_the_tiles_of_a_heat_map_cover_each_known_cell_once(size, faint):
             for column in range(int(x), int(x) + int(width)):
                 assert (int(y), column) not in covered
                 covered[int(y), column] = path.get("fill"), path.get("fill-opacity")
-    known = {(i, j) for i in range(size) for j in range(size) if cells[i][j] is not None}
+    blank = (None, 0) if faint else (None,)
+    known = {(i, j) for i in range(size) for j in range(size) if cells[i][j] not in blank}
     assert covered.keys() == known
     assert len({covered[place] for place in known}) == len({cells[i][j] for i, j in known})  # a colour for each value
     assert [row[1:] for row in table(figure)[1:]] == [[f"{v:g}" if v is not None else "" for v in row] for row in cells]
+
+
+def upright(figure):
+    """Where texts that were turned begin and how far down their last letter is, about."""
+    return [
+        (element.text, float(element.get("y")) + 7 * len(element.text))
+        for element in drawn(figure).iter("{http://www.w3.org/2000/svg}text")
+        if element.get("transform") and element.get("text-anchor") == "end"
+    ]
+
+
+def height(figure):
+    return float(drawn(figure).get("viewBox").split()[3])
+
+
+def test_every_column_of_a_heat_map_has_its_name_inside_the_picture():
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    figure = heat_map("a", "t", [[1.0] * 10] * 10, names, names, "taken for", "class", "%", 100)
+    assert [name for name, _ in upright(figure)] == names
+    [x_label] = [e for e in drawn(figure).iter("{http://www.w3.org/2000/svg}text") if e.text == "taken for"]
+    assert max(end for _, end in upright(figure)) < float(x_label.get("y")) - 9 < height(figure)
+
+
+def test_names_in_wide_letters_are_cut_where_they_take_the_room_of_narrow_ones():
+    assert short("日本語" * 9, 16) == "日本語日本語日…"
+    assert short("a" * 16, 16) == "a" * 16
+    assert short("a" * 17, 16) == "a" * 15 + "…"
+
+
+@pytest.mark.parametrize("square", [True, False])
+def test_a_heat_map_of_few_rows_is_high_enough_for_the_name_beside_it(square):
+    figure = heat_map("a", "t", [[1.0]], ["r"], ["c"], "x", "class, in order of arrival", "", 1, square=square)
+    [label] = [e for e in drawn(figure).iter("{http://www.w3.org/2000/svg}text") if e.text.startswith("class")]
+    half = 7 * len(label.text) / 2
+    assert half < float(label.get("y")) < height(figure) - half
+
+
+def test_numbers_beside_an_axis_keep_off_its_name():
+    figure = lines("a", "t", [Series("er", [1, 2], [-0.0265, -0.0225])], "x", "y")
+    beside = [e for e in drawn(figure).iter("{http://www.w3.org/2000/svg}text") if e.get("text-anchor") == "end"]
+    assert max(len(e.text) for e in beside) >= 6
+    assert min(float(e.get("x")) - 7 * len(e.text) for e in beside) > 17  # where the letters of the name end
+
+
+def test_a_legend_shows_the_dashes_of_a_series_on_both_sides_of_its_mark():
+    figure = lines("a", "t", [Series("er", [1, 2], [1.0, 2.0], 7)], "x", "y")
+    [sample] = [e.get("d") for e in drawn(figure).iter() if e.get("stroke-dasharray") and "h" in e.get("d")]
+    assert float(sample.partition("h")[2]) >= 8 + 2 * 6 + 3  # the mark, two dashes, a gap
+
+
+@pytest.mark.parametrize("draw", ["lines", "dots"])
+def test_a_long_label_is_wrapped_and_never_cut(draw):
+    """What tells it from others may stand at its end."""
+    label = "er+s6mod (beta=0.5, fixed_patterns=null, num_patterns=8, weight_z=1.0)"
+    if draw == "lines":
+        figure = lines("a", "t", [Series(label, [1, 2], [1.0, 2.0]), Series("er", [1], [1.0], 1)], "x", "y")
+    else:
+        figure = dots("a", "t", [Dots(label, [1.0], 1.0), Dots("er", [2.0], 2.0, colour=1)], "%")
+    rows = [e for e in drawn(figure).iter("{http://www.w3.org/2000/svg}text") if e.get("text-anchor") == "start"]
+    rows.sort(key=lambda e: (float(e.get("y")), float(e.get("x"))))
+    assert " ".join(e.text for e in rows) == f"{label} er"
+    assert max(float(e.get("x")) + 7 * len(e.text) for e in rows) <= 400
+
+
+def test_numbers_on_tiles_stand_out():
+    """In a contrast of 4.5, as WCAG asks."""
+
+    def light(colour):
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        red, green, blue = (p / 12.92 if p <= 0.04 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    for level in range(LEVELS):
+        figure = heat_map("a", "t", [[(level + 0.5) / LEVELS]], ["r"], ["c"], "x", "y", "", 1)
+        [tile] = [e.get("fill") for e in drawn(figure).iter() if e.get("d") == "M0 0h1v1h-1z"]
+        [ink] = [e.get("fill") for e in drawn(figure).iter() if e.text == f"{(level + 0.5) / LEVELS:.2f}"]
+        ink = "#" + "".join(2 * letter for letter in ink[1:])
+        low, high = sorted((light(tile), light(ink)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, level
+
+
+def test_a_dot_chart_does_not_blow_up_a_small_difference():
+    figure = dots("a", "N-Acc", [Dots("a", [70.56], 70.56), Dots("b", [70.82], 70.82)], "%")
+    bars = [float(e.get("d")[1:].split()[0]) for e in drawn(figure).iter() if e.get("d", "").endswith("v16")]
+    assert 0 < bars[1] - bars[0] < 30  # of 400
 
 
 def test_a_dot_chart_tells_mean_interval_and_the_published_figure():

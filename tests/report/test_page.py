@@ -1,4 +1,6 @@
+import csv
 import fcntl
+import io
 import json
 import os
 import re
@@ -6,16 +8,20 @@ import shlex
 import shutil
 from html.parser import HTMLParser
 from statistics import fmean
+from urllib.parse import unquote
 
 import pytest
 import yaml
 
 from s6mod.engine.run_config import RunConfig
+from s6mod.experiments.cells import parse
 from s6mod.experiments.records import export
+from s6mod.experiments.schema import complete, run_hash
 from s6mod.experiments.statistics import Estimate, paired
 from s6mod.experiments.store import scan
 from s6mod.report import curves
 from s6mod.report.groups import group_runs
+from s6mod.report.html import gain
 from s6mod.report.page import page
 from s6mod.report.source import read_runs
 
@@ -218,9 +224,6 @@ def test_public_records_have_matrices_but_no_curves(runs, tmp_path):
 def test_figures_of_the_paper_stand_beside_ours_only_where_it_has_some(runs, tmp_path):
     assert "Beside the paper" not in page(read_runs([runs]))
     root = tmp_path / "cell"
-    from s6mod.experiments.cells import parse
-    from s6mod.experiments.schema import complete, run_hash
-
     for seed, accuracy in enumerate((31.0, 32.0, 33.5)):
         result = json.loads((next(runs.glob("er-*seed0*")) / "result.json").read_text())
         result["config"] = complete(parse("er/cifar100/2000").values()) | {"seed": seed}
@@ -231,6 +234,7 @@ def test_figures_of_the_paper_stand_beside_ours_only_where_it_has_some(runs, tmp
     text = Reader(page(read_runs([root]))).text
     assert "Beside the paper" in text
     assert "31.89±1.45 +0.28 reproduced" in text
+    assert "Verdict: from three seeds on, reproduced if" in text
 
 
 def test_runs_of_one_cell_are_told_apart_by_what_differs(runs, tmp_path):
@@ -241,6 +245,85 @@ def test_runs_of_one_cell_are_told_apart_by_what_differs(runs, tmp_path):
         (tmp_path / str(beta) / "result.json").write_text(json.dumps(result, indent=1))
     labels = [group.label for group in group_runs(read_runs([tmp_path]), scan([runs]).finished)]
     assert labels == ["er", "er+confidence", "er+s6mod (beta=0.5)", "er+s6mod (beta=2.0)"]
+    result["config"]["branch"] |= {"alpha": 3.0, "beta": 0.5}
+    (tmp_path / "3.0").mkdir()
+    (tmp_path / "3.0" / "result.json").write_text(json.dumps(result, indent=1))
+    labels = [group.label for group in group_runs(read_runs([tmp_path]))]
+    assert sorted(labels) == [f"er+s6mod (alpha={a}, beta={b})" for a, b in ((1.0, 0.5), (1.0, 2.0), (3.0, 0.5))]
+
+
+def changed(folder, to, **parts):
+    """A copy of a run with parts of its configuration, class names or environment replaced."""
+    copy = shutil.copytree(folder, to)
+    result = json.loads((copy / "result.json").read_text())
+    for name, part in parts.items():
+        result[name] = result[name] | part if isinstance(part, dict) else part
+    (copy / "result.json").write_text(json.dumps(result, indent=1))
+    return copy
+
+
+def test_settings_have_charts_of_their_own(runs, tmp_path):
+    """Curves of different streams on one axis say nothing."""
+    for folder in runs.glob("er*seed0*"):
+        shutil.copytree(folder, tmp_path / folder.name)
+        changed(folder, tmp_path / f"{folder.name}-100", config={"memory_size": 100})
+    read = Reader(page(read_runs([tmp_path])))
+    names = [attributes["data-name"] for tag, attributes in read.elements if tag == "figure"]
+    for name in ("headline-accuracy", "tasks-accuracy", "anytime", "term-ce", "branch-mean-patterns"):
+        assert [each for each in names if each.startswith(name)] == [f"{name}-1", f"{name}-2"]
+    assert len(names) == len(set(names))
+    assert "Accuracy over the tasks seen: digits, M = 50" in read.text
+    assert "digits, M = 50, 100: report" in read.text
+
+
+def test_captions_tell_of_no_band_and_no_interval_where_there_is_one_seed(runs):
+    text = Reader(page(read_runs([next(runs.glob("er-*seed0*"))]))).text
+    assert "Forgetting of earlier tasks one seed" in text
+    assert not re.search("band|shade|mean over seeds", text.replace("standard deviation over seeds", ""))
+    assert "band: lowest to highest" in Reader(page(read_runs([runs]))).text
+
+
+def test_an_af_by_another_definition_is_told(runs, tmp_path):
+    plain = Reader(page(read_runs([runs]))).text
+    assert "AF: how far each task but the last has fallen" in plain
+    assert "as its authors have it" not in plain
+    changed(next(runs.glob("er-*seed0*")), tmp_path / "run", config=complete(parse("mose/cifar100/2000").values()))
+    assert "AF of mose: over all tasks, the last being 0" in Reader(page(read_runs([tmp_path]))).text
+
+
+def test_data_sets_whose_classes_share_their_names_have_tables_of_their_own(runs, tmp_path):
+    folder = next(runs.glob("er-*seed0*"))
+    shutil.copytree(folder, tmp_path / "digits")
+    config = json.loads((folder / "result.json").read_text())["config"]
+    changed(folder, tmp_path / "other", config={"data": config["data"] | {"name": "other"}})
+    text = Reader(page(read_runs([tmp_path]))).text
+    assert "digits: 10 classes" in text
+    assert "other: 10 classes" in text
+
+
+def test_a_confusion_that_never_was_is_a_zero_in_the_data(runs):
+    folder = next(runs.glob("er-*seed0*"))
+    [record] = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines() if "confusion" in line]
+    order = [label for task in record["classes"] for label in task]
+    links = [
+        a["href"] for tag, a in Reader(page(read_runs([folder]))).elements if a.get("download") == "confusion-0.csv"
+    ]
+    table = list(csv.reader(io.StringIO(unquote(links[0].partition(",")[2]))))
+    shares = [[100 * record["counts"][i][j] / sum(record["counts"][i]) for j in order] for i in order]
+    assert [[float(cell) for cell in row[1:]] for row in table[1:]] == [pytest.approx(row, abs=1e-3) for row in shares]
+
+
+def test_a_loss_too_small_to_be_shown_is_no_minus_zero():
+    assert gain(Estimate.of([-0.001])) == "+0.00"
+
+
+def test_a_record_without_a_command_shows_none(runs, tmp_path):
+    folder = next(runs.glob("er-*seed0*"))
+    assert "The records name the command" in Reader(page(read_runs([folder]))).text
+    changed(folder, tmp_path / "run", environment={"command": None})
+    text = Reader(page(read_runs([tmp_path]))).text
+    assert "The records name the command" not in text
+    assert "None" not in text
 
 
 def test_the_command_on_the_page_makes_the_same_run(runs, call, tmp_path):

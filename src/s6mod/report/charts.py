@@ -8,12 +8,13 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from s6mod.report.svg import (
     BOTTOM,
     COLOURS,
     LEFT,
+    LETTER,
     PLOT_HEIGHT,
     RIGHT,
     WIDTH,
@@ -24,6 +25,7 @@ from s6mod.report.svg import (
     document,
     legend,
     level_of,
+    longest,
     marker,
     names_across,
     names_down,
@@ -31,14 +33,15 @@ from s6mod.report.svg import (
     numbers,
     pen,
     scale,
-    short,
     span,
     text,
     tiles,
+    wrapped,
 )
 
 MOST_NUMBERS = 12  # cells side by side in which a number can be read
 MOST_MARKERS = 25  # points of a line
+LEAST_SPAN = 5  # percentage points across a dot chart: a tenth of a point shall not look like a gulf
 
 Scale = Callable[[float], float]
 
@@ -98,15 +101,17 @@ def lines(
     labels = list(dict.fromkeys((each.label, each.colour) for each in series))
     told, top = legend(labels)
     x_span = (max(xs) - min(xs)) or 1
-    plot_width = WIDTH - LEFT - RIGHT
+    left = max(LEFT, 26 + longest(map(number, up)))
+    plot_width = WIDTH - left - RIGHT
 
     def x_of(x: float) -> float:
-        return LEFT + plot_width * (x - min(xs)) / x_span if max(xs) > min(xs) else LEFT + plot_width / 2
+        return left + plot_width * (x - min(xs)) / x_span if max(xs) > min(xs) else left + plot_width / 2
 
     def y_of(y: float) -> float:
         return top + PLOT_HEIGHT * (high - y) / (high - low)
 
-    parts = [told, *axes([(x_of(x), number(x)) for x in across], [(y_of(y), number(y)) for y in up], top)]
+    marks = [(x_of(x), number(x)) for x in across], [(y_of(y), number(y)) for y in up]
+    parts = [told, *axes(*marks, top, left=left)]
     parts += axis_names(x_label, y_label, top, PLOT_HEIGHT)
     for each in series:
         parts += _line(each, x_of, y_of)
@@ -135,14 +140,18 @@ def heat_map(
 ) -> Figure:
     """A matrix in colours from 0 to ``top_value``; None is blank; ``cuts``: lines before these rows and columns.
 
-    ``faint``: small values fade into the page, for matrices that are mostly small.
+    ``faint``: small values fade into the page and 0 is blank, for matrices that are mostly small.
     """
-    left = min(140, 34 + round(6.8 * max(map(len, rows), default=0)))
+    left = 34 + round(longest(rows))
     wide = (WIDTH - left - RIGHT) / max(len(columns), 1)
     wide = min(wide, 64.0) if square else wide
     tall = min(wide, 34.0) if square else max(3.0, min(20.0, 240 / max(len(rows), 1)))
+    tall = max(tall, LETTER * len(y_label) / max(len(rows), 1))  # few rows: high enough for the name beside them
     top, height = 30, tall * len(rows)
-    levels = [[None if value is None else level_of(value, top_value) for value in row] for row in cells]
+    levels = [
+        [None if value is None or (faint and not value) else level_of(value, top_value) for value in row]
+        for row in cells
+    ]
     parts = [scale(left, top_value, unit, faint)]
     parts += [f'<g transform="translate({left} {top}) scale({wide:.4f} {tall:.4f})" shape-rendering="crispEdges">']
     parts += [*tiles(levels, faint), "</g>"]
@@ -153,11 +162,12 @@ def heat_map(
         lines_there = f"M{x:.1f} {top}v{height:.1f}M{left} {y:.1f}h{wide * len(columns):.1f}"
         parts.append(f'<path d="{lines_there}" stroke="#8a919c" stroke-width=".6" stroke-opacity=".6"/>')
     parts += names_down(rows, left, top, tall)
-    parts += names_across(columns, left, top + height, wide)
-    parts += axis_names(x_label, y_label, top, height, left + wide * len(columns) / 2)
+    below, room = names_across(columns, left, top + height, wide)
+    parts += below
+    parts += axis_names(x_label, y_label, top, height, left + wide * len(columns) / 2, room)
     table = [(f"{y_label} / {x_label}", *columns), *((label, *row) for label, row in zip(rows, cells, strict=True))]
     alt = f"Heat map, {y_label} by {x_label}, {unit} from 0 to {number(top_value)}. {_tell_cells(cells, rows)}"
-    return Figure(name, title, document(name, title, alt, parts, top + height + BOTTOM), to_csv(table), alt)
+    return Figure(name, title, document(name, title, alt, parts, top + height + room + 28), to_csv(table), alt)
 
 
 def dots(name: str, title: str, rows: Sequence[Dots], x_label: str) -> Figure:
@@ -168,20 +178,24 @@ def dots(name: str, title: str, rows: Sequence[Dots], x_label: str) -> Figure:
         for value in (*row.values, row.mean - (row.half or 0), row.mean + (row.half or 0), row.published)
         if value is not None
     ]
-    low, high = (min(max(end, 0), 100) for end in span(everything))  # an interval may promise more than there is
+    low, high = span(everything)
+    margin = max(0.0, (LEAST_SPAN - (high - low)) / 2)
+    low, high = (min(max(end, 0.0), 100.0) for end in (low - margin, high + margin))  # intervals may promise more
     across = ticks(low, high, 5)
     low, high = min(low, across[0]), max(high, across[-1])
     top, step, left = 8, 46, 16
-    height = step * len(rows)
+    labels = [wrapped(row.label) for row in rows]
+    bottoms = list(accumulate(step + 14 * (len(label) - 1) for label in labels))  # of rows
+    height = bottoms[-1]
 
     def x_of(x: float) -> float:
         return left + (WIDTH - left - RIGHT) * (x - low) / (high - low)
 
     parts = axes([(x_of(x), number(x)) for x in across], [], top, height, left)
     parts += axis_names(x_label, "", top, height)
-    for place, row in enumerate(rows):
-        y, c = top + step * place + 30, row.colour % len(COLOURS)
-        parts.append(text(left + 2, y - 14, short(row.label, 60), "ink", "start"))
+    for row, label, bottom in zip(rows, labels, bottoms, strict=True):
+        y, c = top + bottom - 16, row.colour % len(COLOURS)
+        parts += [text(left + 2, y - 14 * k, line, "ink", "start") for k, line in enumerate(reversed(label), start=1)]
         if row.half is not None:
             begin, end = (x_of(min(max(row.mean + side * row.half, low), high)) for side in (-1, 1))
             parts.append(f'<path class="c{c}" d="M{begin:.1f} {y}H{end:.1f}" {pen(c, 6, 0.3)}/>')
@@ -239,7 +253,7 @@ def _line(series: Series, x_of: Scale, y_of: Scale) -> Iterator[str]:
             drawn.append("M" + "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in group if y is not None))
     thin = bool(series.note)
     yield f'<path class="c{c}" d="{"".join(drawn)}" {pen(series.colour, 1.4 if thin else 2, 0.75 if thin else 1)}/>'
-    if (len(series.xs) <= 25 and not thin) or len(series.xs) == 1:
+    if (len(series.xs) <= MOST_MARKERS and not thin) or len(series.xs) == 1:
         yield from (marker(x_of(x), y_of(y), c) for x, y in zip(series.xs, series.ys, strict=True) if y is not None)
 
 

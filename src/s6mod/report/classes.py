@@ -16,13 +16,13 @@ def classes(groups: Sequence[Group]) -> Section:
     if not shown:
         return Section("classes", "Classes", "")
     parts = [figure(_confusion(group, runs[0]), f"seed {runs[0].stored.seed}; lines: tasks") for group, runs in shown]
-    by_names: dict[tuple[str, ...], list[tuple[Group, list[RunData]]]] = {}
+    by_data: dict[tuple[str, ...], list[tuple[Group, list[RunData]]]] = {}
     for group, runs in shown:
-        by_names.setdefault(tuple(runs[0].class_names), []).append((group, runs))
+        by_data.setdefault((group.example.config["data"]["name"], *runs[0].class_names), []).append((group, runs))
     text = (
         "By the score table that predicts, at the end. Accuracies are means over seeds; mistakes are counted over all."
     )
-    tables = [_by_class(list(names), part) for names, part in by_names.items()]
+    tables = [_by_class(data, part) for (data, *_), part in by_data.items()]
     return Section("classes", "Classes", figures(parts) + "".join(tables) + paragraph(text, "note"))
 
 
@@ -36,7 +36,7 @@ def _confusion(group: Group, run: RunData) -> Figure:
     order = [label for task in tasks for label in task]
     counts = _counts(run)
     shares: list[list[float | None]] = [
-        [100 * counts[i][j] / sum(counts[i]) if counts[i][j] else None for j in order] for i in order
+        [100 * counts[i][j] / sum(counts[i]) if any(counts[i]) else None for j in order] for i in order
     ]
     names = [run.class_name(label) for label in order]
     cuts = [sum(map(len, tasks[:k])) for k in range(1, len(tasks))]
@@ -46,7 +46,7 @@ def _confusion(group: Group, run: RunData) -> Figure:
     )  # fmt: skip
 
 
-def _by_class(names: Sequence[str], part: Sequence[tuple[Group, list[RunData]]]) -> str:
+def _by_class(data: str, part: Sequence[tuple[Group, list[RunData]]]) -> str:
     columns = ["class", "test images"]
     for group, _ in part:
         columns += [f"{group.label}: accuracy (%)", "most often taken for"]
@@ -59,7 +59,7 @@ def _by_class(names: Sequence[str], part: Sequence[tuple[Group, list[RunData]]])
             row.append(f"{fmean(100 * counts[label] / sum(counts) for counts in rows_of):.1f}" if rows_of else "")
             row.append(_mistake(runs[0], label, rows_of))
         rows.append(row)
-    return table(columns, rows, f"{len(rows)} classes")
+    return table(columns, rows, f"{data}: {len(rows)} classes")
 
 
 def _mistake(run: RunData, label: int, rows: Sequence[Sequence[int]]) -> str:

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from s6mod.report.charts import Figure, Series, heat_map, lines
-from s6mod.report.groups import Group
+from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, paragraph
 from s6mod.report.source import Matrix, RunData
 
@@ -17,7 +17,7 @@ Record = dict[str, Any]
 Entry = TypeVar("Entry")
 
 SCALARS = {  # what the branch says about itself, in words
-    "mean_patterns": ("N_k, patterns that a sample takes", "mean over the batch"),
+    "mean_patterns": ("N_k, patterns that a sample takes", "patterns, mean over the batch"),
     "prototype_distance": ("Distance between prototypes", "mean over pairs of classes seen"),
 }
 
@@ -25,30 +25,40 @@ SCALARS = {  # what the branch says about itself, in words
 def tasks(groups: Sequence[Group]) -> Section:
     """Accuracy and forgetting after each task, and the accuracy matrices."""
     shown = [group for group in groups if any(run.matrix for run in group.runs)]
-    drawn = [
-        _over_tasks("tasks-accuracy", "Accuracy over the tasks seen", "accuracy (%)", shown, _seen),
-        _over_tasks("tasks-new", "Accuracy on the task just learned", "accuracy (%)", shown, _new),
-        _over_tasks("tasks-forgetting", "Forgetting of earlier tasks", "forgetting (%)", shown, _forgetting),
-    ]
-    caption = "mean over seeds" + "; band: lowest to highest" * (len(shown) <= MOST_BANDS)
-    parts = [figure(chart, caption) for chart in drawn if chart is not None]
+    parts = []
+    for name, title, part in panels(shown):
+        drawn = [
+            _over_tasks(f"tasks-accuracy{name}", f"Accuracy over the tasks seen{title}", "accuracy (%)", part, _seen),
+            _over_tasks(f"tasks-new{name}", f"Accuracy on the task just learned{title}", "accuracy (%)", part, _new),
+            _over_tasks(
+                f"tasks-forgetting{name}", f"Forgetting of earlier tasks{title}", "forgetting (%)", part, _forgetting
+            ),
+        ]
+        several = any(sum(bool(run.matrix) for run in group.runs) > 1 for group in part)
+        caption = "mean over seeds" + "; band: lowest to highest" * (len(part) <= MOST_BANDS) if several else "one seed"
+        parts += [figure(chart, caption) for chart in drawn if chart is not None]
     parts += [figure(*_matrix(group)) for group in shown]
     return Section("tasks", "Tasks", figures(parts))
 
 
 def training(groups: Sequence[Group]) -> Section:
     """The anytime curve and the loss terms."""
-    anytime = [
-        _line(group, run, [(record, fmean(record["accuracy"][run.primary])) for record in run.of_kind(*EVALUATED)])
-        for group, run in _logged(groups, *EVALUATED)
-    ]
-    drawn = [lines("anytime", "Anytime accuracy", anytime, BATCHES, "accuracy (%)", (0, 100))] if anytime else []
-    steps = list(_logged(groups, "step"))
-    for term in _names(steps, "terms"):
-        series = _over_steps(steps, "terms", term)
-        drawn += [lines(f"term-{_slug(term)}", f"Loss term {term}", series, BATCHES, "weighted loss")] if series else []
-    captions = ["mean over the tasks seen; one line for each seed", *["one line for each seed"] * len(drawn)]
-    return Section("training", "Training", figures(map(figure, drawn, captions)))
+    parts = []
+    for name, title, part in panels(groups):
+        anytime = [
+            _line(group, run, [(record, fmean(record["accuracy"][run.primary])) for record in run.of_kind(*EVALUATED)])
+            for group, run in _logged(part, *EVALUATED)
+        ]
+        if anytime:
+            chart = lines(f"anytime{name}", f"Anytime accuracy{title}", anytime, BATCHES, "accuracy (%)", (0, 100))
+            parts.append(figure(chart, "mean over the tasks seen; one line for each seed"))
+        steps = list(_logged(part, "step"))
+        for term in _names(steps, "terms"):
+            series = _over_steps(steps, "terms", term)
+            if series:
+                chart = lines(f"term-{_slug(term)}{name}", f"Loss term {term}{title}", series, BATCHES, "weighted loss")
+                parts.append(figure(chart, "one line for each seed"))
+    return Section("training", "Training", figures(parts))
 
 
 def routing(groups: Sequence[Group]) -> Section:
@@ -56,13 +66,15 @@ def routing(groups: Sequence[Group]) -> Section:
     steps = [(group, run) for group, run in _logged(groups, "step") if any(r["figures"] for r in run.of_kind("step"))]
     names = _names(steps, "figures")
     parts = []
-    for name in names:
-        series = _over_steps(steps, "figures", name)
-        if series:
-            title, unit = SCALARS.get(name.rpartition("/")[2], (name, "value"))
-            prefix = f"{name.rpartition('/')[0]}: " if "/" in name else ""
-            chart = lines(f"branch-{_slug(name)}", prefix + title, series, BATCHES, unit)
-            parts.append(figure(chart, "one line for each seed"))
+    for suffix, where, part in panels(groups):
+        here = [(group, run) for group, run in steps if group in part]
+        for name in names:
+            series = _over_steps(here, "figures", name)
+            if series:
+                title, unit = SCALARS.get(name.rpartition("/")[2], (name, "value"))
+                prefix = f"{name.rpartition('/')[0]}: " if "/" in name else ""
+                chart = lines(f"branch-{_slug(name)}{suffix}", prefix + title + where, series, BATCHES, unit)
+                parts.append(figure(chart, "one line for each seed"))
     first_seeds: dict[str, tuple[Group, RunData]] = {}
     for group, run in steps:
         first_seeds.setdefault(group.label, (group, run))

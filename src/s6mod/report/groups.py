@@ -34,6 +34,11 @@ class Group:
         return str(branch["name"]) if branch else None
 
     @property
+    def setting(self) -> tuple[str, int]:
+        """Data set and memory size: groups that share them may share a chart."""
+        return str(self.example.config["data"]["name"]), int(self.example.config["memory_size"])
+
+    @property
     def family(self) -> tuple[str, str]:
         """What groups share that may be compared: everything but the branch."""
         return base_setting(self.example.config), self.example.precision
@@ -87,6 +92,19 @@ def group_runs(runs: Sequence[RunData], store: Iterable[StoredRun] = ()) -> list
     ]
 
 
+def panels(groups: Sequence[Group]) -> list[tuple[str, str, list[Group]]]:
+    """Groups that share a chart, with what is added to its name and to its title where there are several."""
+    shared: dict[tuple[str, int], list[Group]] = {}
+    for group in groups:
+        shared.setdefault(group.setting, []).append(group)
+    if len(shared) == 1:
+        return [("", "", list(groups))]
+    return [
+        (f"-{number}", f": {data}, M = {memory}", part)
+        for number, ((data, memory), part) in enumerate(shared.items(), start=1)
+    ]
+
+
 def _place(run: StoredRun) -> tuple[str, int, str, str, int]:
     """Where it stands: what is compared stands together, the base first, then controls."""
     config, branch = run.config, run.config["branch"]
@@ -103,8 +121,8 @@ def _labels(runs: Sequence[StoredRun]) -> list[str]:
         parts += [f"M = {memory}"] * (len({each.config["memory_size"] for each in runs}) > 1)
         parts += [run.precision] * (len({each.precision for each in runs}) > 1)
         others = [each for each in runs if each.cell == run.cell]
-        changes = dict.fromkeys(change for each in others for change in departures(run.config, each.config))
-        parts += [change.removeprefix("branch.") for change in changes]
+        changes = {change for each in others for change in departures(run.config, each.config)}
+        parts += sorted(change.removeprefix("branch.") for change in changes)
         learner = run.cell.partition("/")[0]
         labels.append(f"{learner} ({', '.join(parts)})" if parts else learner)
     return labels

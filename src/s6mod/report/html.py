@@ -73,7 +73,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
 
 def _row(texts: Sequence[str], kinds: Sequence[str]) -> str:
     others = (f"<td{kind}>{escape(text)}</td>" for text, kind in zip(texts[1:], kinds[1:], strict=True))
-    return f'<th scope="row">{escape(texts[0])}</th>' + "".join(others)
+    return f'<th scope="row"><span>{escape(texts[0])}</span></th>' + "".join(others)
 
 
 def _text(cell: Any) -> str:
@@ -100,4 +100,4 @@ def gain(estimate: Estimate | None) -> str:
     """A difference with half of its 95 % interval."""
     if estimate is None:
         return ""
-    return f"{estimate.mean:+.2f}" + (f" ± {estimate.half:.2f}" if estimate.half is not None else "")
+    return f"{estimate.mean:+z.2f}" + (f" ± {estimate.half:.2f}" if estimate.half is not None else "")

@@ -10,10 +10,19 @@ from s6mod.experiments.schema import complete, setting
 from s6mod.experiments.statistics import Estimate
 from s6mod.experiments.tables import Results, Row, as_published
 from s6mod.report.charts import Dots, Figure, dots
-from s6mod.report.groups import Group
+from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
 from s6mod.report.source import RunData
 
+MEANINGS = (
+    "Acc: accuracy at the end, mean over tasks. AF: how far each task but the last has fallen from its best, mean over "
+    "them. N-Acc: accuracy on each task just after it was learned, mean over tasks. Anytime: accuracy over the tasks "
+    "seen, mean over task ends. By the score table that predicts, unless a column names another."
+)
+VERDICTS = (
+    "Verdict: from three seeds on, reproduced if the 95 % interval of our mean minus the paper's contains 0, else "
+    "better or below; with fewer, undecided."
+)
 PaperFigures = dict[tuple[str, str], float]  # by setting and metric
 
 
@@ -25,12 +34,13 @@ def overview(groups: Sequence[Group]) -> Section:
     parts = [_progress(under_way)] if under_way else []
     if done:
         parts.append(f'<div class="cards">{"".join(_card(group, groups) for group in done)}</div>')
-        parts.append(figures(figure(*drawn) for drawn in _dots(done, published)))
+        parts.append(figures(figure(*drawn) for panel in panels(done) for drawn in _dots(*panel, published)))
         parts.append(_metrics(done))
         parts.append(_gains(done))
+        parts.append(paragraph(_meanings(done), "note"))
     if rows:
         parts.append(table(("figure", *COLUMNS), [(row.section, *cells(row)) for row in rows], "Beside the paper"))
-        parts.append(paragraph(LEGEND[0].upper() + LEGEND[1:] + ".", "note"))
+        parts.append(paragraph(f"{LEGEND[0].upper()}{LEGEND[1:]}. {VERDICTS}", "note"))
     return Section("overview", "Overview", "".join(parts))
 
 
@@ -75,7 +85,7 @@ def _beyond_chance(difference: Estimate) -> tuple[str, str]:
     return ("up", "a gain") if difference.mean > 0 else ("down", "a loss")
 
 
-def _dots(groups: Sequence[Group], published: PaperFigures) -> list[tuple[Figure, str]]:
+def _dots(suffix: str, where: str, groups: Sequence[Group], published: PaperFigures) -> list[tuple[Figure, str]]:
     drawn = []
     for metric, title in (
         ("accuracy", "Acc, average accuracy at the end (%)"),
@@ -88,12 +98,12 @@ def _dots(groups: Sequence[Group], published: PaperFigures) -> list[tuple[Figure
             if estimate is not None:
                 paper = published.get((group.example.setting, metric))
                 rows.append(Dots(group.label, [*values.values()], estimate.mean, estimate.half, paper, group.colour))
-        caption = "dots: seeds; bar: mean; shade: its 95 % interval" + "; cross: the paper" * any(
-            row.published is not None for row in rows
-        )
-        caption = f"lower is better; {caption}" if metric == "forgetting" else caption
+        caption = "lower is better; " * (metric == "forgetting") + "dots: seeds; bar: mean"
+        caption += "; shade: its 95 % interval" * any(row.half is not None for row in rows)
+        caption += "; cross: the paper" * any(row.published is not None for row in rows)
         if rows:
-            drawn.append((dots(f"headline-{metric.replace('_', '-')}", title, rows, "%"), caption))
+            name = f"headline-{metric.replace('_', '-')}{suffix}"
+            drawn.append((dots(name, f"{title}{where}", rows, "%"), caption))
     return drawn
 
 
@@ -125,6 +135,14 @@ def _gains(groups: Sequence[Group]) -> str:
                 rows.append((f"{group.label} over {other.label}", gains[0].n, *map(gain, gains)))
     columns = ("gain", "paired seeds", "Acc", "AF (less is better)", "N-Acc", "anytime")
     return table(columns, rows, "Gains paired by seed, ± half of the 95 % interval") if rows else ""
+
+
+def _meanings(groups: Sequence[Group]) -> str:
+    """What the figures are, in words; methods whose authors have another AF are named."""
+    names = dict.fromkeys(group.example.config["method"]["name"] for group in groups)
+    others = [name for name in names if as_published("forgetting", name) != "forgetting"]
+    told = f" AF of {', '.join(others)}: over all tasks, the last being 0, as its authors have it." if others else ""
+    return MEANINGS + told
 
 
 def _beside_paper(groups: Sequence[Group]) -> tuple[list[Row], PaperFigures]:

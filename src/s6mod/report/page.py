@@ -4,7 +4,7 @@ What each section shows is decided beside it; here they are put together. The te
 plain files in this folder.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib import resources
@@ -32,7 +32,7 @@ def page(
     sections = [make(groups) for make in (overview, tasks, training, routing, classes)]
     sections += [_study(number, study) for number, study in enumerate(studies, start=1)]
     sections = [section for section in (*sections, provenance(groups)) if section.body]
-    title = ", ".join(dict.fromkeys(_setting(group) for group in groups if group.runs))
+    title = "; ".join(_titles([group for group in groups if group.runs]))
     return Template(_file("page.html")).substitute(
         title=escape(title),
         refresh=f'<meta http-equiv="refresh" content="{refresh:g}">' if refresh else "",
@@ -58,9 +58,13 @@ def _section(section: Section) -> str:
     return f'<section id="{section.name}"><h2>{escape(section.title)}</h2>{section.body}</section>'
 
 
-def _setting(group: Group) -> str:
-    config = group.example.config
-    return f"{config['data']['name']}, M = {config['memory_size']}"
+def _titles(groups: Iterable[Group]) -> Iterator[str]:
+    """Each data set with its memory sizes."""
+    sizes: dict[str, dict[int, None]] = {}
+    for group in groups:
+        sizes.setdefault(group.setting[0], {})[group.setting[1]] = None
+    for data, memory in sizes.items():
+        yield f"{data}, M = {', '.join(map(str, memory))}"
 
 
 def _status(runs: Sequence[RunData]) -> str:

@@ -65,11 +65,12 @@ def _configuration(group: Group) -> str:
     seeds = [run.stored.seed for run in group.runs]
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     command = reproduce(config, seeds) or f"s6mod train --config run.yaml {_seeds(seeds)}"
-    made_by = dict.fromkeys(str(run.stored.environment.get("command")) for run in group.runs)
-    recorded = "".join(f"<pre><code>{escape(each)}</code></pre>" for each in made_by)
+    made_by = dict.fromkeys(str(run.stored.environment.get("command") or "") for run in group.runs)
+    recorded = "".join(f"<pre><code>{escape(each)}</code></pre>" for each in made_by if each)
+    told = f"<p>The records name the command that made them:</p>{recorded}" if recorded else ""
     return (
         f"<h3>{escape(group.label)}</h3><p>This trains it again:</p><pre><code>{escape(command)}</code></pre>"
-        f"<p>The records name the command that made them:</p>{recorded}"
+        f"{told}"
         f"<details><summary>Configuration</summary><pre>{escape(text)}</pre>"
         f"<p>{download(text, 'run.yaml', 'run.yaml', 'text/yaml')}</p></details>"
     )

@@ -138,9 +138,9 @@ def _checked(matrices: dict[str, Any]) -> dict[str, Matrix]:
 
 
 def _primary(run: StoredRun) -> str:
-    from s6mod.methods import methods  # with torch: only for a run that has not told yet
+    from s6mod.engine.run_config import RunConfig  # with torch: only for a run that has not told yet
 
-    return methods[run.config["method"]["name"]].primary
+    return RunConfig.parse(run.config).primary
 
 
 def _planned_steps(folder: Path) -> int | None:

@@ -6,6 +6,8 @@ apart by colour-blind readers.
 """
 
 import math
+import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
@@ -16,6 +18,8 @@ WIDTH = 400  # of every chart, in its own pixels: legible at column width and on
 LEFT, RIGHT, BOTTOM = 50, 14, 44
 PLOT_HEIGHT = 200
 LEVELS = 24
+LETTER = 7.0  # width of a letter, about
+MOST_LETTERS = 16  # of a name beside a row or below a column
 
 Value = float | None
 Cells = Sequence[Sequence[Value]]
@@ -64,24 +68,27 @@ def axes(
     ]
 
 
-def axis_names(x_label: str, y_label: str, top: float, height: float, middle: float = (WIDTH + LEFT) / 2) -> list[str]:
-    """The names below and beside the plot."""
+def axis_names(
+    x_label: str, y_label: str, top: float, height: float, middle: float = (WIDTH + LEFT) / 2, room: float = 16
+) -> list[str]:
+    """The names below and beside the plot; ``room`` is between: for what stands at the ticks."""
     y = top + height / 2
     down = text(11, y, y_label, "ink", more=f' transform="rotate(-90 11 {y:.1f})"') if y_label else ""
-    return [text(middle, top + height + 36, x_label, "ink"), down]
+    return [text(middle, top + height + room + 20, x_label, "ink"), down]
 
 
 def legend(labels: Sequence[tuple[str, int]]) -> tuple[str, float]:
     """The entries, in as many lines as they take, and the height below which the plot begins."""
-    parts, x, y = [], float(LEFT), 12.0
+    begin = 8.0
+    parts, x, y = [], begin, 12.0
     for label, colour in labels:
-        label, c = short(label, 52), colour % len(COLOURS)
-        width = 32 + 6.6 * len(label)
-        if x > LEFT and x + width > WIDTH - RIGHT:
-            x, y = float(LEFT), y + 16
-        parts.append(f'<path class="c{c}" d="M{x:.0f} {y - 4:.0f}h16" {pen(colour, 2)}/>' + marker(x + 8, y - 4, c))
-        parts.append(text(x + 21, y, label, "ink", "start"))
-        x += width
+        lines, c = wrapped(label), colour % len(COLOURS)
+        width = 40 + 6.6 * max(map(letters, lines))
+        if x > begin and x + width > WIDTH - RIGHT:
+            x, y = begin, y + 16
+        parts.append(f'<path class="c{c}" d="M{x:.0f} {y - 4:.0f}h24" {pen(colour, 2)}/>' + marker(x + 12, y - 4, c))
+        parts += [text(x + 29, y + 14 * k, line, "ink", "start") for k, line in enumerate(lines)]
+        x, y = x + width, y + 14 * (len(lines) - 1)
     return "".join(parts), y + 12
 
 
@@ -119,24 +126,32 @@ def numbers(
 
 
 def _ink_on(level: int, faint: bool) -> str:
-    light = level < 0.55 * LEVELS
-    if faint:
-        return 'class="ink" fill="#22252b"' if light else 'fill="#fff"'
-    return 'fill="#fff"' if light else 'fill="#111"'
+    if faint:  # blue on the page: an ink that changes with it, then white
+        return 'class="ink" fill="#22252b"' if level < 0.75 * LEVELS else 'fill="#fff"'
+    return 'fill="#fff"' if level < 0.45 * LEVELS else 'fill="#111"'
 
 
 def names_down(names: Sequence[str], left: float, top: float, tall: float) -> Iterator[str]:
     """Names of rows, as many as can be read."""
     every = math.ceil(12 / tall)
     for place in range(0, len(names), every):
-        yield text(left - 5, top + (place + 0.5) * tall + 4, short(names[place], 16), "soft", "end")
+        yield text(left - 5, top + (place + 0.5) * tall + 4, short(names[place], MOST_LETTERS), "soft", "end")
 
 
-def names_across(names: Sequence[str], left: float, base: float, wide: float) -> Iterator[str]:
-    """Names of columns, as many as can be read."""
-    every = math.ceil((8 + 6.8 * max(map(len, names), default=0)) / wide)
+def names_across(names: Sequence[str], left: float, base: float, wide: float) -> tuple[list[str], float]:
+    """Names of columns, as many as can be read, and the height that they take; words too long stand upright."""
+    length = longest(names)
+    upright = length + 8 > wide and not all(map(str.isdigit, names))
+    every = math.ceil((14 if upright else length + 8) / wide)
+    parts = []
     for place in range(0, len(names), every):
-        yield text(left + (place + 0.5) * wide, base + 16, names[place], "soft")
+        x = left + (place + 0.5) * wide
+        if upright:
+            turned = f' transform="rotate(-90 {x + 4:.1f} {base + 6:.1f})"'
+            parts.append(text(x + 4, base + 6, short(names[place], MOST_LETTERS), "soft", "end", turned))
+        else:
+            parts.append(text(x, base + 16, names[place], "soft"))
+    return parts, length + 10 if upright else 16
 
 
 def scale(left: float, top_value: float, unit: str, faint: bool) -> str:
@@ -178,6 +193,25 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def letters(text: str) -> int:
+    """How many letters wide a text is: those of some scripts are as wide as two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def longest(names: Iterable[str]) -> float:
+    """The width of the longest name, cut as it is drawn."""
+    return LETTER * max((letters(short(name, MOST_LETTERS)) for name in names), default=0)
+
+
+def wrapped(label: str) -> list[str]:
+    """The lines of a label across the picture: never cut, since what tells it from others may stand at its end."""
+    return textwrap.wrap(label, 50 * len(label) // max(1, letters(label))) or [""]
+
+
 def short(text: str, most: int) -> str:
-    """The text, cut where it is longer than ``most``."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """The text, cut where it is wider than ``most`` letters."""
+    if letters(text) <= most:
+        return text
+    while letters(text) > most - 1:
+        text = text[:-1]
+    return text + "…"
