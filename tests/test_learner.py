@@ -86,14 +86,30 @@ def test_a_branch_with_weight_changes_the_trajectory():
     assert trees_differ(base, run(small("er", "confidence"), 0, 4).state_dict()["peers"]["0"]["network"])
 
 
-@pytest.mark.parametrize(("view", "calls"), [("shared", 1), ("fresh", 2)])
-def test_the_shared_view_adds_no_call_of_the_backbone(monkeypatch, view, calls):
-    learner = run(small("er", {"name": "s6mod", "view": view}), 0, 2)
+@pytest.mark.parametrize(
+    ("option", "calls"), [({"view": "shared"}, 1), ({"view": "fresh"}, 2), ({"variant": "plus"}, 2)]
+)
+def test_the_shared_view_adds_no_call_of_the_backbone(monkeypatch, option, calls):
+    learner = run(small("er", {"name": "s6mod", **option}), 0, 2)
     made = []
     forward = ResNet18.forward
     monkeypatch.setattr(ResNet18, "forward", lambda self, x: made.append(len(x)) or forward(self, x))
     learner.learn(*batch(2))
     assert made == [18] * calls  # 12 from memory and 6 from the stream
+
+
+def test_the_branch_of_plus_predicts_where_a_linear_head_would_and_needs_no_memory_for_it(monkeypatch):
+    learner = run(small("er", {"name": "s6mod", "variant": "plus"}), 0, 4)
+    x, _ = batch(4)
+    assert (learner.primary, small("er", "s6mod").primary) == ("branch", "head")
+    expected = learner.scores(x)["branch"].argmax(1)
+    monkeypatch.setattr(type(learner.method), "reference", lambda *_: pytest.fail("no table here needs the memory"))
+    learner._predictor = None
+    assert torch.equal(learner.predict(x), expected)
+
+
+def test_a_method_that_predicts_by_nearest_means_goes_on_doing_so_with_plus():
+    assert small("mose", {"name": "s6mod", "variant": "plus"}).primary == "ncm"
 
 
 def test_gradients_of_l_diff_reach_the_base_head_and_the_branch():

@@ -54,6 +54,13 @@ class LearnerConfig(Config):
     )
     engine: EngineConfig = EngineConfig()
 
+    @property
+    def primary(self) -> str:
+        """The name of the score table that predicts: the method's, or the branch's where a linear head would."""
+        primary = methods[self.method.name].primary
+        stands_in = self.branch is not None and branches[self.branch.name].predicts(self.branch)
+        return "branch" if stands_in and primary == "head" else primary
+
 
 class Learner:
     """Learns from a stream seen once, in small batches, with classes arriving over time.
@@ -215,14 +222,14 @@ class Learner:
     # --- predicting -------------------------------------------------------------------------------------------
 
     def predict(self, x: Images) -> Tensor | NDArray[np.int64]:
-        """Labels (B,) of the method's primary score table; NumPy in, NumPy out."""
+        """Labels (B,) of the primary score table; NumPy in, NumPy out."""
         labels = self._predict(x, self.primary)[self.primary].argmax(1).cpu()
         return cast(NDArray[np.int64], labels.numpy()) if isinstance(x, np.ndarray) else labels
 
     @property
     def primary(self) -> str:
         """The name of the score table that predicts."""
-        return methods[self.config.method.name].primary
+        return self.config.primary
 
     def scores(self, x: Images) -> dict[str, Tensor]:
         """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""

@@ -42,8 +42,8 @@ def test_branch_features_are_those_that_its_head_reads(runs):
     assert torch.equal(branch.etf(mu), branch.scores(outputs[0].feature_map))
 
 
-def test_both_runs_show_the_same_samples(runs, tmp_path, call):
-    code, _, err = call("features", runs["er"], runs["er+s6mod"], "--to", tmp_path, "--device", "cpu")
+def test_both_runs_show_the_same_samples_and_the_method_alone_comes_first(runs, tmp_path, call):
+    code, _, err = call("features", runs["er+s6mod"], runs["er"], "--to", tmp_path, "--device", "cpu")
     assert code == 0, err
     study = json.loads((tmp_path / "study.json").read_text())
     rows = [line.split(",") for line in study["figures"][0]["csv"].splitlines()[1:]]

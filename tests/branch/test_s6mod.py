@@ -114,6 +114,7 @@ def test_parameters_start_as_documented():
 # One other value for every field; the base is chosen so that routing differs between classes.
 ROUTED = {"num_patterns": 40, "lambda0": 1.0, "view": "shared"}
 OTHER = {
+    "variant": "plus",
     "view": "fresh",
     "d_inner": 8,
     "conv_kernel": 1,
@@ -256,6 +257,32 @@ def test_the_fresh_view_feeds_the_branch_and_the_base_view_the_base_distribution
     make().losses(shared)
 
 
+def test_plus_learns_from_both_views_and_the_base_head_meets_the_fresh_one():
+    feature_map, logits = batch()
+    fresh, _ = batch(1)
+    plus, paper = make(variant="plus"), make()
+    terms = plus.losses(Tap(feature_map, logits, Targets(LABELS), again=lambda: fresh))
+    assert list(terms) == ["dr", "diff", "z"]
+    both = paper(torch.cat([feature_map, fresh]), torch.cat([logits, logits]), LABELS.repeat(2))
+    assert torch.equal(terms["dr"], both["dr"])
+    assert torch.equal(terms["z"], both["z"])
+    assert torch.equal(plus.routing.prototypes, paper.routing.prototypes)
+
+    X_hat, Z, _ = paper._paths(fresh)
+    weights = paper.gate(X_hat, paper.routing.count_for_targets(Targets(LABELS).soft(CLASSES)))[1]
+    Q = paper.etf(paper._select(X_hat, Z, weights)[0]).softmax(1)
+    P = logits.softmax(1)
+    torch.testing.assert_close(terms["diff"], (P * (P / Q).log()).sum(1).mean())
+
+
+def test_views_of_mixed_samples_keep_their_mixtures():
+    mixed = Targets(torch.tensor([0, 1]), torch.tensor([2, 1]), torch.tensor([0.25, 0.0])).repeated(2)
+    q = mixed.soft(3)
+    assert torch.equal(q[:2], q[2:])
+    assert torch.equal(q[0], torch.tensor([0.75, 0.0, 0.25]))
+    assert torch.equal(mixed.unmixed(q)[2:], torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+
+
 def test_figures_tell_what_the_routing_does():
     branch = make(**ROUTED)
     feature_map, logits = batch()
@@ -375,6 +402,8 @@ def test_logits_and_labels_of_another_shape_are_refused():
     feature_map, logits = batch()
     with pytest.raises(InputError, match=r"expected base logits of shape \(6, 4\), got \(6, 3\)"):
         make()(feature_map, logits[:, :3], LABELS)
+    with pytest.raises(InputError, match=r"expected base logits of shape \(6, 4\), got \(4, 4\)"):
+        make()(feature_map, logits[:4], LABELS[:4])
     with pytest.raises(InputError, match=r"expected int64 labels of shape \(6,\), got torch.int64 of shape \(5,\)"):
         make()(feature_map, logits, LABELS[:5])
     with pytest.raises(InputError, match=r"got torch.float32 of shape \(6,\)"):

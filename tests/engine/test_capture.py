@@ -21,6 +21,7 @@ SETTINGS = [
     ("er", None),
     ("er", S6MOD),
     ("er", {**S6MOD, "view": "fresh"}),
+    ("er", {**S6MOD, "variant": "plus"}),
     ("duo", None),
     ("duo", S6MOD),
     ("ocm", None),

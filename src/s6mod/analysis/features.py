@@ -63,8 +63,9 @@ class Spaces:
 
 
 def study_features(folders: Sequence[Path], device: str = "auto", data_root: str | None = None) -> Study:
-    """t-SNE of the first seed given of each learner; the table has all runs."""
+    """t-SNE of the first seed given of each learner; the table has all runs. Methods come before what joins them."""
     runs = [_Summary.of(open_run(folder, device, data_root)) for folder in folders]
+    runs.sort(key=lambda run: "+" in run.label)
     _check(runs)
     shown = list({run.label: run for run in reversed(runs)}.values())[::-1]
     seed = runs[0].seed

@@ -29,6 +29,14 @@ class Targets:
             return q
         return torch.lerp(q, _one_hot(self.partners, num_classes), self.mix[:, None].float())
 
+    def repeated(self, times: int) -> "Targets":
+        """The same targets for so many views, one after the other."""
+        if times == 1:
+            return self
+        partners = None if self.partners is None else self.partners.repeat(times)
+        mix = None if self.mix is None else self.mix.repeat(times)
+        return Targets(self.labels.repeat(times), partners, mix)
+
     def unmixed(self, q: Tensor) -> Tensor:
         """q (B, num_classes), in which the rows of mixed samples are zeros."""
         return q if self.mix is None else q * (self.mix == 0)[:, None]
@@ -79,6 +87,11 @@ class Branch(nn.Module):
     @classmethod
     def check(cls, config: NamedConfig, num_classes: int) -> None:
         """Refuse, before anything is built, a configuration that cannot serve this many classes."""
+
+    @classmethod
+    def predicts(cls, config: NamedConfig) -> bool:
+        """Whether its scores take the place of the method's linear head in prediction."""
+        return False
 
     def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """Named scalar terms, already weighted, to be added to the method's loss.

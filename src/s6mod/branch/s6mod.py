@@ -27,9 +27,15 @@ class S6MODConfig(BranchConfig):
     """Configuration of the branch ``s6mod``; the paper's symbols stand in the descriptions."""
 
     name: Literal["s6mod"] = "s6mod"
+    variant: Literal["paper", "plus"] = Field(
+        "paper",
+        description="plus: the branch sees the base pass and a fresh view, has no L_Cont, and predicts where the "
+        "method's linear head would",
+    )
     view: Literal["shared", "fresh"] = Field(
         "shared",
-        description="feature map the branch sees: the one of the base pass, or one more pass on a fresh augmentation",
+        description="feature map the branch sees: the one of the base pass, or one more pass on a fresh augmentation; "
+        "not for plus",
     )
 
     d_inner: int = Field(128, ge=2, description="width d of the branch; at least the number of classes")
@@ -63,7 +69,7 @@ class S6MODConfig(BranchConfig):
     divergence: Literal["pq", "qp"] = Field("pq", description="L_Diff: KL(P || Q) or KL(Q || P)")
     weight_dr: float = Field(1.0, ge=0, description="weight of L_DR")
     alpha: float = Field(1.0, ge=0, description="weight of L_Diff")
-    beta: float = Field(5.0, ge=0, description="weight of L_Cont")
+    beta: float = Field(5.0, ge=0, description="weight of L_Cont; not for plus")
     weight_z: float = Field(1.0, ge=0, description="weight of L_z")
 
     @model_validator(mode="after")
@@ -83,8 +89,8 @@ class S6MOD(Branch):
     """The branch for maps of ``channels`` x ``map_size``; ``options`` are the fields of ``S6MODConfig``.
 
     Called with a feature map (B, C, H, W), base logits (B, num_classes) and labels (B,) or ``Targets``, it returns the
-    weighted terms ``dr``, ``diff``, ``cont`` and ``z``. In training mode it also updates its prototypes. Under autocast
-    it computes in float32 all the same.
+    weighted terms ``dr``, ``diff``, ``cont`` and ``z``; ``plus`` has no ``cont``. In training mode it also updates its
+    prototypes. Under autocast it computes in float32 all the same.
     """
 
     config_class: ClassVar[type[NamedConfig]] = S6MODConfig
@@ -138,6 +144,11 @@ class S6MOD(Branch):
         assert isinstance(config, S6MODConfig)
         check_width(config.d_inner, num_classes)
 
+    @classmethod
+    def predicts(cls, config: NamedConfig) -> bool:
+        """The ETF head of ``plus`` does."""
+        return isinstance(config, S6MODConfig) and config.variant == "plus"
+
     @full_precision
     def forward(
         self,
@@ -146,32 +157,39 @@ class S6MOD(Branch):
         targets: Tensor | Targets,
         generator: torch.Generator | None = None,
     ) -> dict[str, Tensor]:
-        """The four weighted terms; their sum is L_S6MOD. ``generator`` is drawn from by a noisy gate only."""
+        """The weighted terms; their sum is L_S6MOD. ``generator`` is drawn from by a noisy gate only.
+
+        The map may hold several views of the samples, (V B, C, H, W), one after the other: P meets the Q of the last.
+        """
+        X_hat, Z, prototype_feature = self._paths(feature_map)
         targets = targets if isinstance(targets, Targets) else Targets(targets)
         self._check_targets(feature_map, logits, targets)
-        q = targets.soft(self.num_classes).to(feature_map.dtype)
-
-        X_hat, Z, prototype_feature = self._paths(feature_map)
+        targets = targets.repeated(len(feature_map) // len(logits))
+        q = targets.soft(self.num_classes).to(feature_map.dtype)  # (V B, num_classes)
         if self.training:
             self.routing.update(prototype_feature, targets.unmixed(q))
-        count = self.routing.count_for_targets(q)  # N_k, (B,)
-        gate_logits, weights = self.gate(X_hat, count, self.training, generator)  # (B, E) each
+        count = self.routing.count_for_targets(q)  # N_k, (V B,)
+        gate_logits, weights = self.gate(X_hat, count, self.training, generator)  # (V B, E) each
         mu, delta = self._select(X_hat, Z, weights)
-        cosines = self.etf(mu)  # (B, num_classes)
+        cosines = self.etf(mu)  # (V B, num_classes)
         self._note(count, weights)
 
         config = self.config
-        return {
+        terms = {
             "dr": _weighted(config.weight_dr, losses.dot_regression(cosines, q)),
-            "diff": _weighted(config.alpha, losses.divergence(logits, cosines, config.divergence)),
-            "cont": _weighted(config.beta, losses.contrastive_discretization(delta, q)),
-            "z": _weighted(config.weight_z, losses.z_loss(gate_logits)),
+            "diff": _weighted(config.alpha, losses.divergence(logits, cosines[-len(logits) :], config.divergence)),
         }
+        if config.variant == "paper":
+            terms["cont"] = _weighted(config.beta, losses.contrastive_discretization(delta, q))
+        return terms | {"z": _weighted(config.weight_z, losses.z_loss(gate_logits))}
 
     def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """The four weighted terms of a tap; with ``view: fresh`` only P comes from the base pass."""
-        feature_map = tap.again() if self.config.view == "fresh" else tap.feature_map
-        return self.forward(feature_map, tap.logits, tap.targets, generator)
+        """The weighted terms of a tap; P comes from the base pass, whatever the branch sees."""
+        if self.config.variant == "plus":
+            seen = torch.cat([tap.feature_map, tap.again()])
+        else:
+            seen = tap.again() if self.config.view == "fresh" else tap.feature_map
+        return self.forward(seen, tap.logits, tap.targets, generator)
 
     @torch.no_grad()
     @full_precision
@@ -235,10 +253,10 @@ class S6MOD(Branch):
         torch.mean(weights, 0, out=self.pattern_load)
 
     def _check_targets(self, feature_map: Tensor, logits: Tensor, targets: Targets) -> None:
-        batch = len(feature_map)
-        if logits.shape != (batch, self.num_classes):
+        maps, batch = len(feature_map), len(logits)
+        if logits.shape != (batch, self.num_classes) or not batch or maps % batch:
             raise InputError(
-                f"expected base logits of shape ({batch}, {self.num_classes}), got {tuple(logits.shape)}; "
+                f"expected base logits of shape ({maps}, {self.num_classes}), got {tuple(logits.shape)}; "
                 "give those of the samples of the feature map, over all classes"
             )
         labels = targets.labels

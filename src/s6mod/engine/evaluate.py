@@ -41,7 +41,7 @@ class Predictor:
 
         ``only``: the one table that is wanted; others may be left out if that saves work.
         """
-        from_memory = only is None or only not in self.method.memory_free
+        from_memory = only is None or only not in self.method.memory_free | {"branch"}
         with _evaluating(self.peers):
             reference = self.reference if from_memory else None
             chunks = [self._scores(part, reference) for part in images.split(self.engine.eval_batch)]
