@@ -1,11 +1,12 @@
 import errno
 import json
+import threading
 
 import pytest
 import torch
 
 from s6mod.engine import checkpoint
-from s6mod.engine.checkpoint import read_state, write_state
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state, write_state
 from s6mod.errors import CheckpointError
 
 TREE = {
@@ -78,6 +79,43 @@ def test_a_full_disk_keeps_the_old_state_and_no_remains(tmp_path, monkeypatch):
             write_state(tmp_path, {"weights": torch.ones(3)}, {"kind": "new"})
         assert sorted(p.name for p in tmp_path.iterdir()) == before
         assert read_state(tmp_path)[1] == {"kind": "old"}
+
+
+def test_a_state_written_beside_the_work_is_that_of_the_moment_it_was_asked_for(tmp_path, monkeypatch):
+    go_on, write = threading.Event(), checkpoint.write_aside
+    monkeypatch.setattr(checkpoint, "write_aside", lambda *file: go_on.wait(60) and write(*file))
+    tree = {"weights": torch.zeros(2), "rows": [1]}
+    states = Writer(tmp_path)
+    states.write(Snapshot.of(tree, {}))
+    tree["weights"] += 1  # the work goes on while nothing is on disk yet
+    tree["rows"].append(2)
+    assert not (tmp_path / "state.json").exists()
+    go_on.set()
+    states.wait()
+    assert_same(read_state(tmp_path)[0], {"weights": torch.zeros(2), "rows": [1]})
+
+
+def test_the_next_state_waits_for_the_one_before(tmp_path, monkeypatch):
+    order, write = [], checkpoint.write_aside
+    monkeypatch.setattr(
+        checkpoint, "write_aside", lambda path, content: order.append(path.suffix) or write(path, content)
+    )
+    states = Writer(tmp_path)
+    for number in range(4):
+        states.write(Snapshot.of({"number": torch.tensor(number)}, {}))
+    states.wait()
+    assert order == [".safetensors", ".json"] * 4
+    assert read_state(tmp_path)[0]["number"] == 3
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_state_that_could_not_be_written_beside_the_work_is_told_once(tmp_path):
+    (tmp_path / "file").write_text("x")
+    states = Writer(tmp_path / "file")
+    states.write(Snapshot.of(TREE, {}))
+    with pytest.raises(CheckpointError, match="choose a folder"):
+        states.wait()
+    states.wait()
 
 
 def test_a_state_of_another_format_says_so(tmp_path):

@@ -1,7 +1,8 @@
 """Saving and reading state: one safetensors file for tensors, one JSON file for everything else, never pickle.
 
 The JSON file names the tensor file and its checksum and is replaced last, in one rename: whenever the program is
-killed, the folder holds either the old state or the new one, whole. A changed byte in either file is noticed.
+killed, the folder holds either the old state or the new one, whole. A changed byte in either file is noticed. A state
+may also be written beside the steps that follow it: it is copied first, so they do not change it.
 """
 
 import errno
@@ -9,9 +10,13 @@ import hashlib
 import json
 import os
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -23,34 +28,73 @@ STATE = "state.json"
 Tree = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A state at one moment, on the host; whatever changes afterwards does not change it."""
+
+    tensors: dict[str, Tensor]
+    plain: Tree
+    header: dict[str, Any]
+
+    @classmethod
+    def of(cls, tree: Tree, header: dict[str, Any]) -> "Snapshot":
+        """Of nested dicts whose leaves are tensors or plain values; ``header`` says what they belong to."""
+        tensors: dict[str, Tensor] = {}
+        plain = _split(tree, "", tensors)
+        return cls(tensors, deepcopy(plain), deepcopy(header))
+
+    def write(self, folder: Path) -> None:
+        """Replace the state in ``folder``, if there is one."""
+        payload = save(self.tensors)
+        checksum = hashlib.sha256(payload).hexdigest()
+        name = f"state-{checksum[:16]}.safetensors"
+        content = {"format": FORMAT, "header": self.header, "tensors": name, "sha256": checksum, "tree": self.plain}
+        text = json.dumps({"digest": _digest(content), **content}, indent=1)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_aside(folder / name, payload)
+            write_aside(folder / STATE, text.encode())
+        except OSError as error:
+            kept = _tensor_file(folder)
+            if folder.is_dir() and kept != name:
+                (folder / name).unlink(missing_ok=True)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            why = "the disk is full" if full else error.strerror or str(error)
+            rest = "the state saved before is still whole" if kept else "nothing was saved"
+            todo = "free some space and try again" if full else "choose a folder that can be written"
+            raise CheckpointError(
+                f"expected to save {len(payload):,} bytes in {folder}, but {why}; {rest}; {todo}"
+            ) from None
+        # What an earlier state or a killed process left; the pattern matches names that only we give.
+        for stale in folder.iterdir():
+            if stale.name != name and re.fullmatch(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.\d+\.part", stale.name):
+                stale.unlink(missing_ok=True)
+
+
 def write_state(folder: Path, tree: Tree, header: dict[str, Any]) -> None:
-    """Save a tree of nested dicts whose leaves are tensors or plain values; ``header`` says what it belongs to."""
-    tensors: dict[str, Tensor] = {}
-    plain = _split(tree, "", tensors)
-    payload = save(tensors)
-    checksum = hashlib.sha256(payload).hexdigest()
-    name = f"state-{checksum[:16]}.safetensors"
-    content = {"format": FORMAT, "header": header, "tensors": name, "sha256": checksum, "tree": plain}
-    text = json.dumps({"digest": _digest(content), **content}, indent=1)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_aside(folder / name, payload)
-        write_aside(folder / STATE, text.encode())
-    except OSError as error:
-        kept = _tensor_file(folder)
-        if folder.is_dir() and kept != name:
-            (folder / name).unlink(missing_ok=True)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        why = "the disk is full" if full else error.strerror or str(error)
-        rest = "the state saved before is still whole" if kept else "nothing was saved"
-        todo = "free some space and try again" if full else "choose a folder that can be written"
-        raise CheckpointError(
-            f"expected to save {len(payload):,} bytes in {folder}, but {why}; {rest}; {todo}"
-        ) from None
-    # What an earlier state or a killed process left; the pattern matches names that only we give.
-    for stale in folder.iterdir():
-        if stale.name != name and re.fullmatch(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.\d+\.part", stale.name):
-            stale.unlink(missing_ok=True)
+    """Save a tree and what it belongs to; on disk when this returns."""
+    Snapshot.of(tree, header).write(folder)
+
+
+class Writer:
+    """Writes snapshots to one folder while other work goes on, one after the other."""
+
+    _threads = ThreadPoolExecutor(2, "checkpoint")  # of all writers; they end before the program does
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._pending: Future[None] | None = None
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Begin once the one before is on disk."""
+        self.wait()
+        self._pending = self._threads.submit(snapshot.write, self.folder)
+
+    def wait(self) -> None:
+        """Until all is on disk. A failure is told here."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
 
 def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
@@ -109,7 +153,7 @@ def _split(tree: Tree, prefix: str, tensors: dict[str, Tensor]) -> Tree:
     for key, value in tree.items():
         if isinstance(value, Tensor):
             # A copy: safetensors refuses tensors that share storage or are not contiguous (channels-last).
-            tensors[prefix + key] = value.detach().cpu().contiguous().clone()
+            tensors[prefix + key] = value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             plain[key] = {"$tensor": prefix + key}
         elif isinstance(value, dict):
             plain[key] = _split(value, f"{prefix}{key}/", tensors)

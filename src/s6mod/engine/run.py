@@ -21,7 +21,7 @@ from torch import Tensor
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
 from s6mod.engine.alarms import raise_alarms
-from s6mod.engine.checkpoint import read_state, write_aside, write_state
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state, write_aside
 from s6mod.engine.environment import describe, differences
 from s6mod.engine.run_config import RunConfig, read_run_config
 from s6mod.engine.run_folder import RunFolder
@@ -79,6 +79,7 @@ class Run:
     ) -> None:
         self.config, self.folder, self.watch = config, folder, watch
         self._files = RunFolder(folder)
+        self._states = Writer(folder / "checkpoint")
         data = dataset if dataset is not None else config.data.load()
         self.learner = Learner.from_config(config.learner_config(data))
         self.learner.build(data.image_shape)  # what cannot be built is refused before a folder is made
@@ -196,7 +197,7 @@ class Run:
             if _due(position, self.config.output.log_every) or is_last:
                 self._log(task, is_last)
             if _due(position, self.config.output.checkpoint_every):
-                self.checkpoint()
+                self.checkpoint(beside=not self.config.output.track)  # mirrors may only tell what is on disk
             yield
 
     # --- parts of a step --------------------------------------------------------------------------------------
@@ -275,8 +276,8 @@ class Run:
     def _record(self, record: dict[str, Any]) -> None:
         self.mirrors.record(self._files.append({"step": self.cursor.position, **record}))
 
-    def checkpoint(self) -> None:
-        """Save the state as it is now."""
+    def checkpoint(self, beside: bool = False) -> None:
+        """Save the state as it is now; ``beside``: it is written while steps go on."""
         size = self._files.secure()
         tree = {"learner": self.learner.state_dict(), "cursor": vars(self.cursor), "records_bytes": size}
         header = {
@@ -286,8 +287,10 @@ class Run:
             "image_shape": self.learner.image_shape,
             "environment": self.environment,
         }
-        write_state(self.folder / "checkpoint", tree, header)
-        self.mirrors.secure()
+        self._states.write(Snapshot.of(tree, header))
+        if not beside:
+            self._states.wait()
+            self.mirrors.secure()
 
     def _conclude(self) -> None:
         device = self.learner.engine.device
@@ -317,6 +320,7 @@ class Run:
         }
         if self.config.output.keep_checkpoint:
             self.checkpoint()
+        self._states.wait()
         write_aside(self.folder / "result.json", json.dumps(result, indent=1).encode())
         if not self.config.output.keep_checkpoint:
             shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
