@@ -1,15 +1,18 @@
 import errno
 import json
+import multiprocessing
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
 import yaml
 
 from s6mod.cli.app import COMMANDS, app
+from s6mod.engine import bench
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
@@ -203,8 +206,12 @@ def test_demo_will_not_replace_a_folder_of_somebody_else(tmp_path, call):
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_bench_prints_milliseconds_memory_and_ratio(call):
-    code, out, err = call("bench", "--width", 4, "--seconds", 0.1, "--json")
+@pytest.mark.usefixtures("quick_start")
+def test_bench_prints_milliseconds_memory_and_ratio(call, monkeypatch):
+    quick = SimpleNamespace(get_context=lambda _: multiprocessing.get_context("forkserver"))
+    monkeypatch.setattr(bench, "multiprocessing", quick)
+    monkeypatch.setattr(bench, "IMAGE_SHAPE", (3, 8, 8))  # here; the processes that tell the memory have the real one
+    code, out, err = call("bench", "--width", 1, "--seconds", 0, "--json")
     assert code == 0, err
     rows = {row["learner"]: row for row in json.loads(out)["rows"]}
     assert rows.keys() == {"er", "er+s6mod", "er+confidence"}

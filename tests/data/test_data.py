@@ -4,6 +4,7 @@ import pytest
 
 from s6mod import data
 from s6mod.data import DataConfig
+from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError, DataError
 
 
@@ -15,6 +16,11 @@ def test_digits_need_no_files(tmp_path):
 def test_other_data_sets_say_where_they_miss_their_files(tmp_path, name):
     with pytest.raises(DataError, match=f"expected {name} in {re.escape(str(tmp_path))}"):
         data.load(name, tmp_path)
+
+
+def test_own_data_that_would_be_taken_for_the_built_in_digits_is_refused():
+    with pytest.raises(ConfigError, match=r"expected own data of another name.*got ./digits; rename it"):
+        spell("./digits")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():

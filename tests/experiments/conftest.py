@@ -10,12 +10,16 @@ from s6mod.experiments.schema import complete, run_hash
 
 @pytest.fixture
 def write_run():
-    """Write the folder of a run: ``accuracy`` None leaves it unfinished."""
+    """Write the folder of a run: ``accuracy`` None leaves it unfinished; ``own``: path of the cell's own data."""
 
-    def write(store, cell, seed=0, accuracy=30.0, forgetting=20.0, device="NVIDIA H200", source="a" * 12, **engine):
-        plain = complete(parse(cell).values()) | {"seed": seed}
+    def write(
+        store, cell, seed=0, accuracy=30.0, forgetting=20.0, device="NVIDIA H200", source="a" * 12, own=None,
+        fingerprint="f" * 12, **engine,
+    ):  # fmt: skip
+        training = parse(cell, own).training
+        plain = complete(training.values()) | {"seed": seed}
         plain["engine"] = plain["engine"] | engine
-        name = parse(cell).training.name
+        name = training.name
         metrics = {"accuracy": accuracy, "forgetting": forgetting, "forgetting_mose": 0.9 * forgetting}
         metrics["learning_accuracy"] = accuracy and accuracy + forgetting
         environment = {"device": device, "source": source, "s6mod": "0.1.0"}
@@ -24,6 +28,7 @@ def write_run():
             "hash": run_hash(plain),
             "cell": "/".join(name.split("/")[:3]),
             "seed": seed,
+            "data": fingerprint,
             "primary": "ncm" if plain["method"]["name"] == "mose" else "head",
             "metrics": {"head": metrics, "ncm": metrics, "moe": {k: v and v + 2 for k, v in metrics.items()}},
             "matrices": {"head": [[1.0], [2.0, 3.0]]},
@@ -36,7 +41,7 @@ def write_run():
         }
         folder = store / f"{name.replace('/', '-')}-seed{seed}-{source[:2]}{len(list(store.glob('*')))}"
         folder.mkdir(parents=True)
-        content = {"hash": result["hash"], "config": plain, "environment": environment}
+        content = {"hash": result["hash"], "data": fingerprint, "config": plain, "environment": environment}
         (folder / "config.json").write_text(json.dumps(content, indent=1))
         if accuracy is not None:
             (folder / "result.json").write_text(json.dumps(result, indent=1))

@@ -25,13 +25,13 @@ def test_a_record_names_no_folder_of_the_machine_it_came_from(tmp_path, write_ru
     file = write_run(tmp_path, "er/cifar100/2000") / "result.json"
     result = json.loads(file.read_text())
     result["config"]["data"]["root"] = "/home/lovelace/data"
-    folders = "--data-root '/home/lovelace/my data' --out=/home/lovelace/runs"
+    folders = "--data-root '/home/lovelace/my data' --out=/home/lovelace/runs --data /home/lovelace/photos"
     result["environment"]["command"] = f"s6mod train {folders} --set output.log_every=9 --seed 0"
     file.write_text(json.dumps(result, indent=1))
     record = export(file, tmp_path / "results")
     assert "lovelace" not in record.read_text()
     content = read_result(record, sealed=True)
-    assert content["environment"]["command"] == "s6mod train --set output.log_every=9 --seed 0"
+    assert content["environment"]["command"] == "s6mod train --data ./photos --set output.log_every=9 --seed 0"
     assert content["config"]["data"] == result["config"]["data"] | {"root": None}
 
 

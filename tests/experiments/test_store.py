@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from s6mod.errors import ConfigError
+from s6mod.experiments.cells import parse
+from s6mod.experiments.listing import as_rows, lines
 from s6mod.experiments.records import export
 from s6mod.experiments.schema import defaults
 from s6mod.experiments.store import FAILURE, scan
@@ -91,6 +93,50 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
     code, _, err = call("runs", tmp_path, "--sort", "accu")
     assert (code, err.count("\n")) == (2, 1)
     assert "did you mean 'acc'" in err
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_that_does_not_say_its_device_is_one_sentence(tmp_path, write_run, call, finished):
+    folder = write_run(tmp_path, "er/digits", accuracy=30.0 if finished else None)
+    file = folder / ("result.json" if finished else "config.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"environment": {}}, indent=1))
+    code, out, err = call("runs", tmp_path)
+    assert (code, err.count("\n")) == (0, 1)
+    assert "0 runs" in out
+    assert str(folder) in err
+
+
+def test_what_a_run_changes_of_its_preset_is_listed_and_settings_stand_together(tmp_path, write_run, call):
+    for cell in ("er+s6mod/digits/200", "er+s6mod/digits/200/beta=5/stream.tasks=2"):
+        for seed in (0, 1):
+            write_run(tmp_path, cell, seed=seed)
+    write_run(tmp_path, "er+s6mod/digits/200", seed=2, precision="float32")
+    changes = ["stream.tasks=2", "beta=5.0"]
+    rows = json.loads(call("runs", tmp_path, "--json")[1])
+    assert [(row["seed"], row["changes"]) for row in rows] == [
+        (0, []), (1, []), (2, ['engine.precision="float32"']), (0, changes), (1, changes),
+    ]  # fmt: skip
+    assert parse("er+s6mod/digits/200/" + "/".join(changes)).values()["branch"]["beta"] == 5  # as a cell has them
+    header, *table = call("runs", tmp_path)[1].splitlines()
+    place = header.index("changes")
+    assert [line[place:] for line in table[:5]] == [
+        "", "", 'engine.precision="float32"', *["stream.tasks=2, beta=5.0"] * 2,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [140, 100, 80, 40])
+def test_changes_take_the_room_that_a_terminal_has(tmp_path, write_run, width):
+    write_run(tmp_path, "er/digits/200")
+    write_run(tmp_path, "er/digits/200/stream.tasks=2/stream.limit=900/method.optimizer.lr=0.01")
+    rows = as_rows(scan([tmp_path]).runs, "cell")
+    plain = list(lines([row | {"changes": []} for row in rows]))
+    shown = list(lines(rows, width))
+    assert all(len(line) <= max(width, max(map(len, plain))) for line in shown)
+    assert "".join(shown).count("=") == 3  # all of them are told
+    beside = "changes" in shown[0]
+    assert beside == (width >= 100)
+    assert all(line.startswith(start) for line, start in zip(shown, plain, strict=False))
+    assert "changes" not in plain[0]
 
 
 def test_a_table_of_an_empty_store_says_how_to_fill_it(tmp_path, call):

@@ -1,6 +1,8 @@
 """``s6mod runs``: what is in the store; ``runs export`` and ``runs adopt``: public records out of it and into it."""
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,7 +65,8 @@ def list_runs(
 
         typer.echo(json.dumps(rows, indent=1))
     else:
-        typer.echo("\n".join([*lines(rows), summary(chosen)]))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        typer.echo("\n".join([*lines(rows, width), summary(chosen)]))
         unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
         for path in unfinished[:SHOWN]:
             typer.echo(f"to go on: s6mod train --resume {shlex.quote(path)}")

@@ -41,7 +41,10 @@ def sweep(
         ),
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="Data set of cells that name none (default: digits).", rich_help_panel=WHAT)
+        str | None,
+        typer.Option(
+            help="Data set of cells that name none, or the path of your own (default: digits).", rich_help_panel=WHAT
+        ),
     ] = None,
     memory: Annotated[
         int | None, typer.Option(help="Memory size of cells that name none.", rich_help_panel=WHAT)
@@ -282,11 +285,14 @@ def conclude(todo: Any, outcome: Any, finished: int) -> None:
 
 def _check(todo: Any, on_cpu: bool, yes: bool, advice: str) -> None:
     """Refuse at the door what cannot work or would take for ever."""
+    from s6mod.data import make_plan
     from s6mod.experiments.plan import refuse_cpu
     from s6mod.trackers import require
 
     refuse_cpu(todo.costs, yes or not on_cpu, advice)
-    for data in {job.config.data for job in todo.jobs}:
-        data.load()  # a data set that is not there is one sentence now, not a failure of every run
+    for data in {job.config.data for job in todo.jobs} - todo.read:
+        found = data.load()  # a data set that is not there is one sentence now, not a failure of every run
+        for stream in {job.config.stream for job in todo.jobs if job.config.data == data}:
+            make_plan(found.train_labels, found.num_classes, stream, seed=0)  # the same of tasks that it cannot fill
     for job in todo.jobs[:1]:
         require(job.config.output.track)

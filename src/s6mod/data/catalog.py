@@ -104,6 +104,8 @@ def spell(text: str) -> dict[str, Any]:
     if not is_path(text):
         return {"name": text}
     path = Path(text).expanduser().absolute()
+    if name_of(path) == DIGITS:
+        raise ConfigError(f"expected own data of another name than the built-in digits, got {text}; rename it")
     return {"name": name_of(path), "root": str(path.parent if path.suffix == SUFFIX else path)}
 
 

@@ -4,16 +4,18 @@
 
 such as ``onpro+s6mod/cifar100/2000`` or ``onpro+s6mod/cifar100/2000/beta=5``: a bare key is an option of the branch, a
 dotted one any field of the configuration. ``moe-mose`` names results, not trainings: it is what the experts of a
-training of ``mose`` predict together.
+training of ``mose`` predict together. Own data has the name of its file or folder, as in ``er/photos/500``.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from s6mod.config import assign, nearest
+from s6mod.config import assign, merge, nearest
 from s6mod.errors import ConfigError
 from s6mod.experiments.presets import BRANCHES, METHODS, datasets, preset
+from s6mod.experiments.schema import defaults
 
 SHARED = {"moe-mose": ("mose", "moe")}  # names of results: the training they come from, and its score table
 
@@ -27,6 +29,7 @@ class Cell:
     data: str
     memory: int
     changes: tuple[str, ...] = ()  # KEY=VALUE, laid over the preset
+    root: str | None = field(default=None, compare=False)  # where own data lies, which names nothing
 
     @property
     def learner(self) -> str:
@@ -61,39 +64,71 @@ class Cell:
         """Plain values of the configuration of its training: the preset and the changes to it."""
         training = self.training
         values = preset(training.method, training.branch, training.data, training.memory)
+        if self.root is not None:
+            values = merge(values, {"data": {"root": self.root}})
         for change in self.changes:
             key = change.partition("=")[0]
             values = assign(values, change if "." in key else f"branch.{change}")
         return values
 
 
-def parse(text: str, data: str | None = None, memory: int | None = None) -> Cell:
-    """The cell that ``text`` names; ``data`` (None: digits) and ``memory`` (None: the preset's) if it does not."""
+def parse(text: str, data: str | None = None, memory: int | None = None, folder: str | None = None) -> Cell:
+    """The cell that ``text`` names; ``data`` (None: digits) and ``memory`` (None: the preset's) if it does not.
+
+    ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
+    """
     learner, *rest = text.strip().split("/")
     method, plus, branch = learner.partition("+")
     changes = tuple(part for part in rest if "=" in part)
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
         raise ConfigError(f"expected METHOD[+BRANCH]/DATA/MEMORY, got {text!r}; leave out {place[2]!r}")
-    data = place[0] if place else data or "digits"
+    name, root = _name_and_root(data or "digits")
+    if place and place[0] != name:
+        name, root = place[0], None
     _check("method", method, (*METHODS, *SHARED), text)
     _check("branch", branch if plus else "none", BRANCHES, text)
-    _check("data set", data, datasets(), text)
+    if root is None and name not in datasets():
+        _check_prepared(name, folder, text)
     if len(place) == 2:
         if not place[1].isdigit():
             raise ConfigError(f"expected a memory size in {text!r}, got {place[1]!r}; write for instance er/digits/200")
         memory = int(place[1])
     if memory is None:
-        memory = int(preset(method, "none", data, None)["memory_size"])
+        memory = int(preset(method, "none", name, None).get("memory_size") or defaults()["run"]["memory_size"])
     if changes and not plus and any("." not in change.partition("=")[0] for change in changes):
         raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
-    return Cell(method, branch if plus else "none", data, memory, changes)
+    return Cell(method, branch if plus else "none", name, memory, changes, root)
 
 
-def parse_all(texts: list[str], data: str | None = None, memory: int | None = None) -> Iterator[Cell]:
+def parse_all(
+    texts: list[str], data: str | None = None, memory: int | None = None, folder: str | None = None
+) -> Iterator[Cell]:
     """The cells of comma-separated names, each once, in the order given."""
     names = [name for text in texts for name in text.split(",") if name.strip()]
-    yield from dict.fromkeys(parse(name, data, memory) for name in names)
+    yield from dict.fromkeys(parse(name, data, memory, folder) for name in names)
+
+
+def _name_and_root(data: str) -> tuple[str, str | None]:
+    """The name of a data set, and where it lies if it is given by its path."""
+    if data in datasets():
+        return data, None
+    from s6mod.data.catalog import spell  # with torch, which a cell that has a preset can do without
+
+    spelled = spell(data)
+    return spelled["name"], spelled.get("root")
+
+
+def _check_prepared(name: str, folder: str | None, text: str) -> None:
+    from s6mod.data import default_root
+
+    place = default_root() if folder is None else Path(folder).expanduser()
+    prepared = tuple(sorted(path.stem for path in place.glob("*.safetensors")))
+    if name not in prepared and Path(name).exists():
+        raise ConfigError(
+            f"expected a known data set in the cell {text!r}, got {name!r}; give your own by its path: --data ./{name}"
+        )
+    _check("data set", name, (*datasets(), *prepared), text)
 
 
 def _check(kind: str, word: str, known: tuple[str, ...], text: str) -> None:

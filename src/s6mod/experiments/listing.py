@@ -1,5 +1,6 @@
 """Runs of a store as rows that a person reads or a program takes."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ SORTS = {
     "device": "device",
     "code": "source",
 }
+ROOM = 24  # characters that changes need beside the other columns; with less they stand below
 
 
 def as_rows(runs: Sequence[StoredRun], sort: str) -> list[dict[str, Any]]:
@@ -28,14 +30,31 @@ def as_rows(runs: Sequence[StoredRun], sort: str) -> list[dict[str, Any]]:
     name = sort.removeprefix("-")
     if name not in SORTS:
         raise ConfigError(f"expected a column to sort by, got {sort!r}; {nearest(name, SORTS)}")
-    rows = sorted((_row(run) for run in runs), key=lambda row: (row["cell"], row["seed"]))
+    rows = sorted((_row(run) for run in runs), key=lambda row: (row["cell"], row["changes"], row["seed"]))
     known = [row for row in rows if row[SORTS[name]] is not None]
     known.sort(key=lambda row: row[SORTS[name]], reverse=sort.startswith("-"))
     return known + [row for row in rows if row[SORTS[name]] is None]
 
 
-def lines(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Aligned lines for the terminal."""
+def lines(rows: Sequence[dict[str, Any]], width: int | None = None) -> Iterator[str]:
+    """Aligned lines for a terminal of that width (None: without end); changes stand beside or, without room, below."""
+    table = list(_columns(rows))
+    if not any(row["changes"] for row in rows):
+        yield from table
+        return
+    edge = max(map(len, table)) + 1
+    beside = width is None or width - edge >= ROOM
+    indent = edge if beside else 4
+    yield table[0].ljust(edge) + "changes" if beside else table[0]
+    for line, row in zip(table[1:], rows, strict=True):
+        text = ", ".join(row["changes"])
+        parts = [text] if width is None else textwrap.wrap(text, max(width - indent, 1), break_on_hyphens=False)
+        first = parts.pop(0) if beside and parts else ""
+        yield (line.ljust(edge) + first).rstrip()
+        yield from (" " * indent + part for part in parts)
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     short = {"bfloat16": "bf16", "float32": "f32"}
     texts = [("status", "cell", "seed", "in", "Acc", "AF", "s", "ms", "MB", "device", "code")]
     texts += [
@@ -69,6 +88,7 @@ def _row(run: StoredRun) -> dict[str, Any]:
     return {
         "status": run.status,
         "cell": run.cell,
+        "changes": run.changes,
         "seed": run.seed,
         "precision": run.precision,
         "accuracy": run.metric("accuracy"),

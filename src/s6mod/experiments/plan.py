@@ -50,9 +50,11 @@ def print_plan(sweep: Sweep, console: Console) -> None:
     console.print(table)
     known = [cost for cost in sweep.costs if cost is not None]
     if known:
+        unknown = len(sweep.costs) - len(known)
+        left_out = f"evaluation and {count(unknown, 'run')} of unknown cost" if unknown else "evaluation"
         say(
             f"about {span(3600 * sum(cost.hours for cost in known))} on one H200, runs one after another; "
-            f"the largest takes about {max(cost.memory_gib for cost in known):.1f} GiB; evaluation not counted"
+            f"the largest takes about {max(cost.memory_gib for cost in known):.1f} GiB; {left_out} not counted"
         )
         say(f"on the CPU of this machine: about {duration(cpu_seconds(known))}")
 

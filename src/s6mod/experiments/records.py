@@ -73,7 +73,7 @@ def _place(text: str, content: dict[str, Any], folder: Path) -> Path | None:
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{content['cell'].replace('/', '-')}-seed{content['seed']}-{content['hash']}"
     seal = text.splitlines()[1]
-    for path in (folder / f"{name}.json", folder / f"{name}-{content['environment']['source']}.json"):
+    for path in (folder / f"{name}.json", folder / f"{name}-{content['environment'].get('source', 'unknown')}.json"):
         if write_new(path, text):
             return path
         if path.read_text(encoding="utf-8").splitlines()[1:2] == [seal]:
@@ -126,9 +126,14 @@ def _without_folders(text: str, content: dict[str, Any]) -> str:
     command = content["environment"].get("command", "")
     words, kept = iter(shlex.split(command)), []
     for word in words:
-        if word in FOLDERS:
-            next(words, None)
-        elif not word.startswith(tuple(f"{option}=" for option in FOLDERS)):
+        option, equals, value = word.partition("=")
+        if option == "--data":  # of own data the last part alone
+            data = value if equals else next(words, "")
+            kept += [option, f"./{Path(data).name}" if "/" in data else data]
+        elif option in FOLDERS:
+            if not equals:
+                next(words, None)
+        else:
             kept.append(word)
     text = text.replace(f'"root": {root}', '"root": null')
     return text.replace(json.dumps(command), json.dumps(shlex.join(kept)))

@@ -18,6 +18,7 @@ from s6mod.engine.environment import source_digest
 from s6mod.experiments.files import write_whole
 
 Plain = dict[str, Any]
+COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine that cannot change a result
 KEEP_SECONDS = 30 * 86400  # files of other versions of the source, which other checkouts may still use
 
 
@@ -33,8 +34,7 @@ def complete(values: Plain) -> Plain:
 
 def run_hash(plain: Plain) -> str:
     """``RunConfig.hash`` of a complete configuration."""
-    engine = {key: plain["engine"][key] for key in plain["engine"] if key not in ("device", "capture", "eval_batch")}
-    return digest(_without_places(plain) | {"engine": engine})
+    return digest(_without_places(plain) | {"engine": _engine(plain)})
 
 
 def setting(plain: Plain) -> str:
@@ -54,6 +54,15 @@ def departures(plain: Plain, usual: Plain) -> list[str]:
         for each in (plain, usual)
     )
     return [f"{key}={json.dumps(value)}" for key, value in mine.items() if theirs.get(key, ...) != value]
+
+
+def engine_departures(plain: Plain, usual: Plain) -> list[str]:
+    """The same of the engine alone, as far as it can change a result."""
+    return [
+        f"engine.{key}={json.dumps(value)}"
+        for key, value in _engine(plain).items()
+        if usual["engine"].get(key, ...) != value
+    ]
 
 
 @functools.cache
@@ -110,6 +119,10 @@ def _without_places(plain: Plain) -> Plain:
     """What can change a result: not what is written, and not where the data lies."""
     data = {key: value for key, value in plain["data"].items() if key != "root"}
     return {key: value for key, value in plain.items() if key != "output"} | {"data": data}
+
+
+def _engine(plain: Plain) -> Plain:
+    return {key: value for key, value in plain["engine"].items() if key not in COMPUTED_ALIKE}
 
 
 def _leaves(tree: Plain, prefix: str = "") -> list[tuple[str, Any]]:

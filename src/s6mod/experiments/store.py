@@ -4,17 +4,20 @@ There is no index that could be wrong: a scan reads the small files of each run.
 """
 
 import fcntl
+import functools
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.experiments.presets import datasets, preset
 from s6mod.experiments.records import Unsealed, read_result
-from s6mod.experiments.schema import complete, run_hash, setting
+from s6mod.experiments.schema import complete, departures, engine_departures, run_hash, setting
 
 FAILURE = "failure.txt"  # in a run folder: the traceback of the attempt that failed
 HOMES = (Path("runs"), Path("results"))  # where a store is looked for unless told
@@ -29,9 +32,11 @@ class StoredRun:
 
     path: Path  # its folder, or its record
     status: Status
+    hash: str  # names the run as the present code would
     config: dict[str, Any]  # complete
     environment: dict[str, Any]
     result: dict[str, Any] | None  # without matrices; None unless finished
+    own_data: str | None = None  # fingerprint of own data, which may change behind its name
 
     @property
     def seed(self) -> int:
@@ -45,14 +50,17 @@ class StoredRun:
         return f"{self.config['method']['name']}{branch}/{self.config['data']['name']}/{self.config['memory_size']}"
 
     @cached_property
-    def hash(self) -> str:
-        """Names the run as the present code would."""
-        return run_hash(self.config)
-
-    @cached_property
     def setting(self) -> str:
         """What was run, whatever the seed and the engine."""
         return setting(self.config)
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """How it departs from the preset of its cell, as in a cell's name: a bare key is an option of the branch."""
+        branch = self.config["branch"]["name"] if self.config["branch"] else "none"
+        usual = _usual(self.config["method"]["name"], branch, self.config["data"]["name"], self.config["memory_size"])
+        found = departures(self.config, usual) + engine_departures(self.config, usual)
+        return [change.removeprefix("branch.") for change in found]
 
     @property
     def precision(self) -> str:
@@ -110,12 +118,12 @@ def scan(folders: Iterable[Path]) -> Store:
                 f"expected a checksum in every record, got {unsealed} without one in {folder}; "
                 f"adopt them with: s6mod runs adopt {folder}"
             )
-    kept: dict[tuple[str, str, bool], StoredRun] = {}
+    kept: dict[tuple[str, str | None, str, bool], StoredRun] = {}
     for run in found:
-        kept.setdefault((run.hash, run.precision, run.result is not None), run)
-    done = {(key, precision) for key, precision, finished in kept if finished}
-    runs = [run for run in kept.values() if run.result is not None or (run.hash, run.precision) not in done]
-    return Store(runs, problems, sum(run.result is not None for run in found) - len(done))
+        kept.setdefault((run.hash, run.own_data, run.precision, run.result is not None), run)
+    done = {key[:3] for key in kept if key[3]}
+    runs = [run for key, run in kept.items() if key[3] or key[:3] not in done]
+    return Store(_called_apart(runs), problems, sum(run.result is not None for run in found) - len(done))
 
 
 def _candidates(folder: Path) -> list[Path]:
@@ -139,22 +147,60 @@ def _read_run(path: Path) -> StoredRun | None:
             raise
     try:
         content = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        config, environment = complete(content["config"]), content["environment"]
+        status: Status = "running" if held(path) else "failed" if (path / FAILURE).exists() else "stopped"
+        return _stored(path, status, content, None)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointError(
             f"expected a run's configuration, got a damaged {path / 'config.json'}; restore it or remove its folder"
         ) from None
-    status: Status = "running" if held(path) else "failed" if (path / FAILURE).exists() else "stopped"
-    return StoredRun(path, status, config, environment, None)
 
 
 def _finished(path: Path, result: dict[str, Any]) -> StoredRun:
     try:
-        return StoredRun(path, "finished", complete(result["config"]), result["environment"], result)
+        return _stored(path, "finished", result, result)
     except (KeyError, TypeError, AttributeError):
-        raise CheckpointError(f"expected a whole configuration in {path}, got parts of one; run it again") from None
+        raise CheckpointError(
+            f"expected a whole configuration and the device in {path}, got parts of them; run it again"
+        ) from None
+
+
+def _stored(path: Path, status: Status, content: dict[str, Any], result: dict[str, Any] | None) -> StoredRun:
+    """A run by the content of its ``config.json`` or its result; raises what a missing part raises."""
+    config, environment = complete(content["config"]), content["environment"]
+    if "device" not in environment:  # without it nobody knows the precision
+        raise KeyError("device")
+    own_data = None if config["data"]["name"] in datasets() else content.get("data")
+    return StoredRun(path, status, run_hash(config), config, environment, result, own_data)
+
+
+def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
+    """The same runs; where own data of one name, read alike, has several contents, its name gets their fingerprint.
+
+    Cells and settings follow from the name, so that nothing takes the results of one for those of the other.
+    """
+
+    def read(run: StoredRun) -> tuple[Any, ...]:
+        return tuple(value for key, value in run.config["data"].items() if key != "root")
+
+    contents = defaultdict(set)
+    for run in runs:
+        contents[read(run)].add(run.own_data)
+
+    def named(run: StoredRun) -> StoredRun:
+        if len(contents[read(run)]) == 1:
+            return run
+        data = run.config["data"]
+        return replace(run, config=run.config | {"data": data | {"name": f"{data['name']}-{str(run.own_data)[:6]}"}})
+
+    return [named(run) for run in runs]
+
+
+@functools.cache
+def _usual(method: str, branch: str, data: str, memory: int) -> dict[str, Any]:
+    """The complete configuration of a preset, which all runs of a cell are compared with."""
+    return complete(preset(method, branch, data, memory))
 
 
 def held(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """A sweep: which trainings give the results that are wanted, which of them are done, and what the others will cost."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from s6mod.config import Config, assign, merge, read_yaml
+from s6mod.data import DataConfig
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse_all
@@ -24,7 +26,7 @@ class SweepConfig(Config):
     controls: bool = Field(
         False, description="add both controls to every cell of the tables, and S6MOD on ER with the paper's weights"
     )
-    data: str | None = Field(None, description="data set of cells that name none")
+    data: str | None = Field(None, description="data set of cells that name none, or the path of own data")
     memory: int | None = Field(None, ge=1, description="memory size of cells that name none")
     seeds: str | list[int] | None = Field(
         None, description="0-4 or [0, 2, 5]; none: as many as the paper has, or 0-2 for single cells"
@@ -50,6 +52,7 @@ class Sweep:
     jobs: list[Job]  # trainings that remain
     done: list[Path]  # folders or records of those that are there
     costs: list[Cost | None]  # of each job
+    read: frozenset[DataConfig]  # data that was read to see what is done: it is there
 
     @property
     def trainings(self) -> int:
@@ -66,14 +69,14 @@ def read_sweep(file: Path) -> SweepConfig:
     return SweepConfig.parse(read_yaml(file))
 
 
-def wanted(config: SweepConfig) -> list[tuple[Cell, int]]:
+def wanted(config: SweepConfig, data_folder: str | None = None) -> list[tuple[Cell, int]]:
     """Every result wanted, each once: cells with their seeds."""
     results: dict[tuple[Cell, int], None] = {}
     for name in config.tables:
         chosen = table(name)
         for cell in chosen.cells(config.controls):
             results |= dict.fromkeys((cell, seed) for seed in _seeds(config, chosen.seeds))
-    for cell in parse_all(config.cells, config.data, config.memory):
+    for cell in parse_all(config.cells, config.data, config.memory, data_folder):
         results |= dict.fromkeys((cell, seed) for seed in _seeds(config, (0, 1, 2)))
     if not results:
         raise ConfigError("expected cells or tables to run, got none; try s6mod sweep er,er+s6mod --data digits")
@@ -87,7 +90,8 @@ def make_sweep(
     over = config.set
     for assignment in assignments:
         over = assign(over, assignment)
-    return sweep_of(wanted(config), over, elsewhere, out, store)
+    results = wanted(config, elsewhere.get("data", {}).get("root"))
+    return sweep_of(results, over, elsewhere, out, store)
 
 
 def sweep_of(
@@ -95,9 +99,9 @@ def sweep_of(
 ) -> Sweep:
     """The sweep for cells with their seeds; ``elsewhere``: device and data folder, which do not name a run.
 
-    A training that is in the store under its present hash is done.
+    A training that is in the store under its present hash is done; on own data, if that has the same contents still.
     """
-    finished = {run.hash: run.path for run in store.finished}
+    stored = _Stored(store)
     parsed: dict[Cell, RunConfig] = {}
     jobs: dict[str, Job] = {}
     done: dict[str, Path] = {}
@@ -107,15 +111,46 @@ def sweep_of(
             parsed[cell.training] = RunConfig.parse(merge(merge(cell.values(), over), elsewhere))
         run = parsed[cell.training].model_copy(update={"seed": seed})
         name = run.hash
-        if name in finished:
-            done[name] = finished[name]
+        folder = out / run.folder_name
+        finished = stored.finished(run, folder)
+        if finished is not None:
+            done[name] = finished
             done_results += 1
         else:
-            jobs[name] = Job(f"{cell.training.name} seed {seed}", run, out / run.folder_name)
+            jobs[name] = Job(f"{cell.training.name} seed {seed}", run, folder)
     remaining = list(jobs.values())
-    return Sweep(
-        len(results), done_results, remaining, list(done.values()), [cost(job.config.plain()) for job in remaining]
-    )
+    costs = [cost(job.config.plain()) for job in remaining]
+    return Sweep(len(results), done_results, remaining, list(done.values()), costs, frozenset(stored.fingerprints))
+
+
+class _Stored:
+    """Runs of a store by their hashes. Own data is read, once, if there is a run that may be on it."""
+
+    def __init__(self, store: Store) -> None:
+        self.runs: dict[str, list[StoredRun]] = defaultdict(list)
+        for run in store.runs:
+            self.runs[run.hash].append(run)
+        self.fingerprints: dict[DataConfig, str] = {}
+
+    def finished(self, config: RunConfig, folder: Path) -> Path | None:
+        """Where the result of a run is, if there is one; the ``folder`` it goes to must not have one on other data."""
+        found = None
+        for run in self.runs.get(config.hash, []):
+            if self._is_on(config.data, run):
+                found = run.path if run.result is not None else found
+            elif run.path == folder:
+                raise ConfigError(
+                    f"expected the contents of {config.data.name} that {folder} was begun on, got others; "
+                    "choose another --out, or rename the data"
+                )
+        return found
+
+    def _is_on(self, data: DataConfig, run: StoredRun) -> bool:
+        if run.own_data is None:
+            return True
+        if data not in self.fingerprints:
+            self.fingerprints[data] = data.load().fingerprint
+        return run.own_data == self.fingerprints[data]
 
 
 def numbers(text: str) -> list[int]:
