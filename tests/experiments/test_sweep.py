@@ -92,6 +92,9 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     assert not tiny.measured
     assert tiny.steps == 10000
     assert tiny.ms > 3.5 * ocm.ms
+    s6mod, plus = (cost(complete(parse(f"er+s6mod/cifar100/2000{more}").values())) for more in ("", "/variant=plus"))
+    assert plus.ms > 1.5 * s6mod.ms  # a second pass, which was not measured
+    assert (s6mod.measured, plus.measured) == (True, False)
     short = cost(complete(parse("er/digits/200/stream.samples_per_task=20").values()))
     assert (short.steps, short.wants_gpu) == (10, False)
 

@@ -38,16 +38,24 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     tasks = tasks if isinstance(tasks, int) else len(tasks)
     images = data["size"] * (method["first"] + method["later"] * (tasks - 1)) / tasks  # of a step, as if 32x32
     branch = plain["branch"]["name"] if plain["branch"] else None
-    ms = unit["pass"] * method["passes"] + unit["image"] * images
+    views = method["networks"] * _own_view(plain["branch"] or {})
+    images += data["size"] * views * table["view"]
+    ms = unit["pass"] * (method["passes"] + views) + unit["image"] * images
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
     memory = unit["memory_gib"] * data["size"] * method["later"]
-    measured = table["measured"].get(f"{name}+{branch}" if branch else name) if data["size"] == 1 else None
+    known = data["size"] == 1 and not views
+    measured = table["measured"].get(f"{name}+{branch}" if branch else name) if known else None
     if measured is not None:
         ms, memory = measured["ms"], measured["memory_gib"]
     width = plain["method"].get("network", {}).get("width", 64)
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / 64) ** 2) / (os.cpu_count() or 1)
     steps = _steps(plain["stream"], data["images"], tasks)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
+
+
+def _own_view(branch: dict[str, Any]) -> bool:
+    """Whether the branch runs the network once more, on a fresh view."""
+    return branch.get("variant") == "plus" or branch.get("view") == "fresh"
 
 
 def _steps(stream: dict[str, Any], images: int, tasks: int) -> int:
