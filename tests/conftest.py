@@ -1,11 +1,13 @@
-"""One thread per test process (the suite runs one a core, and small tensors gain nothing from more), and ``call``."""
+"""One thread per test process (the suite runs one a core, small tensors gain nothing from more), and what all share."""
 
 import sys
 
 import pytest
 import torch
 
+import processes
 from s6mod import cli
+from s6mod.data import Dataset, load
 
 torch.set_num_threads(1)
 
@@ -26,3 +28,19 @@ def call(monkeypatch, capsys):
         return code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Digits at half their size, with a third of the test images."""
+    full = load("digits")
+    return Dataset.from_arrays(
+        full.train_images[:, :, ::2, ::2], full.train_labels, full.test_images[::3, :, ::2, ::2], full.test_labels[::3],
+        name="digits",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def quick_start():
+    """Workers of sweeps and other processes of the tests start without importing anything."""
+    processes.preload()

@@ -29,7 +29,8 @@ def on_cuda(test):
 
 def assert_holds_interpreted(file):
     needs_triton()
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", file]
+    plugins = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")  # the second takes long to import
+    command = [sys.executable, "-m", "pytest", "-n", "0", *plugins, file]
     run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout

@@ -1,7 +1,6 @@
 """What the documentation shows, works: its programs run, its commands parse, its tables and links are complete."""
 
 import importlib
-import json
 import re
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 import typer.main
 import yaml
 
+from records import records_of
 from s6mod import cli
 from s6mod.branch import branches
 from s6mod.methods import methods
@@ -141,7 +141,7 @@ def test_the_page_on_runs_lists_what_a_run_writes():
     metrics = table_after(text, "All accuracies are in percent.")
     assert list(result["metrics"][result["primary"]]) == [row[0] for row in metrics]
     kinds = {row[0]: row[2] for row in table_after(text, "## Records")}
-    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    records = records_of(folder)
     assert {record["kind"] for record in records} == kinds.keys()
     for record in records:
         named = set(re.findall(r"`?(\w+)`:", kinds[record["kind"]]))

@@ -1,10 +1,12 @@
-"""kornia 0.6.8 as an oracle: the same operations, told which parameters to use."""
+"""kornia 0.6.8 as an oracle: the same operations, told which parameters to use; and a look at which kernels run."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
+
+from s6mod.augment import fused
 
 
 def _boxes(src: Tensor) -> Tensor:
@@ -61,3 +63,15 @@ def oracle() -> SimpleNamespace:
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def launches(monkeypatch) -> list[str]:
+    """Names of the fused functions in the order in which they are called."""
+    names = []
+    for name in ("fill_params", "view", "fill_transform_params", "transform_view"):
+        original = getattr(fused, name)
+        monkeypatch.setattr(
+            fused, name, lambda *args, name=name, original=original: (names.append(name), original(*args))[1]
+        )
+    return names

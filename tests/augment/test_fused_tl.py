@@ -166,18 +166,6 @@ def test_the_same_uniform_numbers_give_the_parameters_of_the_plain_version(devic
 # --- which version runs ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def launches(monkeypatch):
-    """Names of the fused functions in the order in which they are called."""
-    names = []
-    for name in ("fill_transform_params", "transform_view"):
-        original = getattr(fused, name)
-        monkeypatch.setattr(
-            fused, name, lambda *args, name=name, original=original: (names.append(name), original(*args))[1]
-        )
-    return names
-
-
 def test_where_kernels_can_run_they_do_and_see_what_the_plain_version_sees(device, launches):
     augment, x = TransformLayers(), noise(4, (8, 8)).to(device)
     params = augment.draw(4, (8, 8), torch.Generator(device).manual_seed(0), device)

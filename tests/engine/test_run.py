@@ -2,8 +2,6 @@ import gc
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 import warnings
 import weakref
@@ -13,10 +11,12 @@ import fakes
 import pytest
 from states import assert_same_tree
 
+import processes
+from records import records_of
 from s6mod.config import merge
-from s6mod.data import Dataset, load
+from s6mod.data import Dataset
 from s6mod.engine import execute as module_execute
-from s6mod.engine.checkpoint import read_state
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state
 from s6mod.engine.execute import Interrupted, execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
@@ -38,24 +38,12 @@ def quick(**over):
     return RunConfig.parse(merge(QUICK, over))
 
 
-@pytest.fixture(scope="module")
-def digits():
-    full = load("digits")
-    return Dataset.from_arrays(
-        full.train_images[:, :, ::2, ::2], full.train_labels, full.test_images[::3, :, ::2, ::2], full.test_labels[::3]
-    )
-
-
 def start(config, folder, dataset, watch=None):
     return execute([lambda: Run.begin(config, folder, dataset, watch)])[0]
 
 
 def finish(folder, dataset, watch=None):
     return execute([lambda: Run.resume(folder, dataset, watch)])[0]
-
-
-def records(folder):
-    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
 
 
 def state(folder):
@@ -70,7 +58,7 @@ def test_what_a_run_has_trained_is_a_learner(tmp_path, digits):
     learner = Learner.load(tmp_path / "r")
     guesses = learner.scores(digits.test_images)["head"].argmax(1)
     hits = [(guesses == digits.test_labels)[digits.test_labels == label].sum().item() for label in range(10)]
-    counts = next(record["counts"] for record in records(tmp_path / "r") if record["kind"] == "confusion")
+    counts = next(record["counts"] for record in records_of(tmp_path / "r") if record["kind"] == "confusion")
     assert hits == [counts[label][label] for label in range(10)]
     assert learner.steps == result["steps"]
     learner.learn(digits.train_images[:10], digits.train_labels[:10])  # and it goes on
@@ -89,7 +77,7 @@ def test_a_run_writes_its_folder(tmp_path, digits):
     assert result["steps"] == 15
     assert result["ms_per_step"] > 0
     assert result["bytes_held"] > 50 * 3 * 16 * 16
-    logged = records(tmp_path / "r")
+    logged = records_of(tmp_path / "r")
     assert [r["step"] for r in logged if r["kind"] == "task"] == [5, 10, 15]
     steps = [r for r in logged if r["kind"] == "step"]
     assert [r["step"] for r in steps] == [4, 5, 8, 10, 12, 15]
@@ -100,7 +88,7 @@ def test_a_run_writes_its_folder(tmp_path, digits):
 
 def test_the_last_record_but_one_says_what_was_taken_for_what(tmp_path, digits):
     result = start(quick(num_classes=12), tmp_path / "r", digits)
-    [record] = [record for record in records(tmp_path / "r") if record["kind"] == "confusion"]
+    [record] = [record for record in records_of(tmp_path / "r") if record["kind"] == "confusion"]
     counts = record["counts"]
     assert [len(row) for row in counts] == [12] * 12
     assert [sum(row) for row in counts] == digits.test_labels.bincount(minlength=12).tolist()
@@ -126,7 +114,7 @@ def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, ov
     finish(folder, digits)
 
     assert_same_tree(state(tmp_path / "straight"), state(folder))
-    assert records(tmp_path / "straight") == records(folder)
+    assert records_of(tmp_path / "straight") == records_of(folder)
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
@@ -136,41 +124,33 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
         "memory_size=50", "output.checkpoint_every=2", "output.log_every=3",
         "branch.d_inner=12", "branch.num_patterns=3", "branch.state_dim=4",
     )]  # fmt: skip
-    command = [
-        sys.executable,
-        "-c",
-        "import torch; torch.set_num_threads(1); from s6mod.cli import main; main()",
-        "train",
-    ]
-    fresh = ["--branch", "s6mod", "--quiet", *options]
-    subprocess.run([*command, *fresh, "--out", str(tmp_path / "straight")], check=True, capture_output=True)
+    fresh = ["train", "--branch", "s6mod", "--quiet", *options]
+    straight = processes.start(*fresh, "--out", tmp_path / "straight")
+    straight.join()
+    assert straight.exitcode == 0
 
     folder = tmp_path / "killed"
     rng = random.Random(0)
     kills = 0
     while not (folder / "result.json").exists():
-        start = ["--resume", str(folder)] if (folder / "config.json").exists() else [*fresh, "--out", str(folder)]
-        child = subprocess.Popen([*command, *start], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        begun = (folder / "config.json").exists()
+        child = processes.start(*(["train", "--resume", folder] if begun else [*fresh, "--out", folder]))
         if kills < 4:
             newest = folder / "checkpoint" / "state.json"
             before = newest.stat().st_mtime_ns if newest.exists() else 0
-            while child.poll() is None and (not newest.exists() or newest.stat().st_mtime_ns == before):
+            while child.is_alive() and (not newest.exists() or newest.stat().st_mtime_ns == before):
                 time.sleep(0.002)
             time.sleep(rng.uniform(0, 0.2))
             child.kill()
             kills += 1
-        _, errors = child.communicate()
-        assert child.returncode in (0, -signal.SIGKILL), errors.decode()
+        child.join()
+        assert child.exitcode in (0, -signal.SIGKILL)
     assert kills >= 2
     assert_same_tree(state(tmp_path / "straight"), state(folder))
-    assert records(tmp_path / "straight") == records(folder)
+    assert records_of(tmp_path / "straight") == records_of(folder)
     a, b = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("straight", "killed"))
-    assert (a["matrices"], a["metrics"], a["hash"], a["stream"]) == (
-        b["matrices"],
-        b["metrics"],
-        b["hash"],
-        b["stream"],
-    )
+    for key in ("matrices", "metrics", "hash", "stream"):
+        assert a[key] == b[key], key
 
 
 def test_several_runs_give_what_each_gives_alone(tmp_path, digits):
@@ -268,7 +248,8 @@ def test_a_run_is_saved_on_the_stream_of_its_steps(tmp_path, digits, monkeypatch
 
     monkeypatch.setattr(module_execute.torch.cuda, "stream", stream)
     monkeypatch.setattr(module_execute._Active, "__init__", with_stream)
-    monkeypatch.setattr(Run, "checkpoint", lambda run: saved_on.append(list(current)))
+    monkeypatch.setattr(Snapshot, "of", lambda *_: saved_on.append(list(current)))
+    monkeypatch.setattr(Writer, "write", lambda *_: None)
     stop = {"output": {"log_every": 3, "checkpoint_every": 2}}
     with pytest.raises(Interrupted):
         start(quick(**stop), tmp_path, digits, lambda progress: signal.raise_signal(signal.SIGTERM))
@@ -325,7 +306,7 @@ def test_evaluating_within_tasks_leaves_the_trajectory_unchanged(tmp_path, digit
     a, b = state(tmp_path / "a"), state(tmp_path / "b")
     del a["records_bytes"], b["records_bytes"]
     assert_same_tree(a, b)
-    assert sum(r["kind"] == "evaluation" for r in records(tmp_path / "b")) == 6  # every second step but task ends
+    assert sum(r["kind"] == "evaluation" for r in records_of(tmp_path / "b")) == 6  # every second step but task ends
 
 
 def test_what_is_logged_and_where_it_runs_does_not_name_the_run():

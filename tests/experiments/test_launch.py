@@ -1,10 +1,9 @@
 """Sweeps that fail, are stopped, killed, or meet another sweep."""
 
 import errno
+import itertools
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -12,15 +11,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import processes
 from s6mod.config import merge
 from s6mod.engine.execute import StopRequest
 from s6mod.engine.run import Run
 from s6mod.experiments import launch
 from s6mod.experiments.launch import LocalLauncher
+from s6mod.experiments.progress import SweepDisplay
 from s6mod.experiments.store import FAILURE, held, scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
 from s6mod.experiments.tables import Results, filled
 from s6mod.experiments.worker import run_batch
+from watching import Log
 
 QUICK = {
     "method": {"network": {"width": 2}, "memory_batch": 4},
@@ -44,25 +46,6 @@ def table(out):
     """All that a table says, but for times and versions."""
     rows = filled("all", Results(scan([out]).finished)).rows
     return [(row.section, row.learner, row.seeds, row.ours, row.gain, row.held) for row in rows]
-
-
-class Log:
-    """What a launcher told."""
-
-    def __init__(self):
-        self.ended, self.failures, self.said = [], [], []
-
-    def progress(self, job, step, steps):
-        pass
-
-    def done(self, job):
-        self.ended.append(job.name)
-
-    def failed(self, job, reason, again):
-        self.failures.append((job.name, again))
-
-    def say(self, text):
-        self.said.append(text)
 
 
 # --- a batch, in this process -----------------------------------------------------------------------------------
@@ -126,6 +109,7 @@ def test_a_gpu_gets_its_share_of_the_runs_on_one_data_set_as_one_batch(tmp_path,
 # --- processes --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("quick_start")
 def test_two_sweeps_over_the_same_runs_share_them_and_failures_are_tried_again(tmp_path):
     """This process has one run under way; another run is damaged; a launcher is to do both and a third."""
     todo = jobs(tmp_path, ["er"], "0-2")
@@ -148,43 +132,56 @@ def test_two_sweeps_over_the_same_runs_share_them_and_failures_are_tried_again(t
     assert any("another process" in text for text in log.said)
 
 
-def start(grid, out):
-    program = "import torch; torch.set_num_threads(1); from s6mod.cli import main; main()"
-    command = [sys.executable, "-c", program, "sweep", grid, "--out", out, "--workers", "2", "--device", "cpu"]
-    return subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def wait_for(condition, process=None):
     deadline = time.monotonic() + 300
-    while not condition() and (process is None or process.poll() is None) and time.monotonic() < deadline:
+    while not condition() and (process is None or process.is_alive()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert condition()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals and locks as on Linux")
-def test_a_grid_of_24_runs_stopped_twice_and_killed_once_ends_as_if_nothing_had_happened(tmp_path):
+@pytest.mark.usefixtures("quick_start")
+def test_a_grid_of_24_runs_stopped_twice_and_killed_once_ends_as_if_nothing_had_happened(tmp_path, monkeypatch, call):
     grid, out = tmp_path / "grid.json.yaml", tmp_path / "runs"
     grid.write_text(json.dumps({"cells": CELLS, "memory": 20, "seeds": "0-7", "set": QUICK}))
+    sweep = ["sweep", grid, "--out", out, "--workers", 2, "--device", "cpu"]
 
     def results():
         return {file.parent.name: file.read_bytes() for file in out.glob("*/result.json")}
 
+    def stop():
+        """Ctrl-C when four runs have come to their end."""
+        done, ends = SweepDisplay.done, itertools.count(1)
+
+        def done_and_stop(display, job):
+            done(display, job)
+            if next(ends) == 4:
+                signal.raise_signal(signal.SIGINT)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SweepDisplay, "done", done_and_stop)
+            code, _, err = call(*sweep)
+        assert code == 130, err
+
+    def kill():
+        process = processes.start(*sweep)
+        before = len(results())
+        wait_for(lambda: len(results()) >= before + 4, process)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+
     seen: dict[str, bytes] = {}
-    for number, enough in ((signal.SIGINT, 4), (signal.SIGKILL, 10), (signal.SIGINT, 16)):
-        process = start(grid, out)
-        wait_for(lambda enough=enough: len(results()) >= enough, process)
-        os.kill(process.pid, number)
-        told, _ = process.communicate(timeout=600)
-        assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), told
+    for interrupt in (stop, kill, stop):
+        interrupt()
         # Workers that nobody waits for any more save their state and go.
         wait_for(lambda: not any(held(folder) for folder in out.iterdir()))
         now = results()
-        assert len(now) < 24
+        assert len(seen) < len(now) < 24
         assert all(now[name] == content for name, content in seen.items())
         seen = now
-    process = start(grid, out)
-    told, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, told
+    code, _, err = call(*sweep)
+    assert code == 0, err
     ended = results()
     assert len(ended) == 24
     assert all(ended[name] == content for name, content in seen.items())  # no run came to its end twice

@@ -16,6 +16,7 @@ from s6mod.experiments.launch_ray import RayLauncher, gpu_share
 from s6mod.experiments.launch_slurm import PackJob, SlurmLauncher
 from s6mod.experiments.store import FAILURE, scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
+from watching import Log
 
 QUICK = {
     "method": {"network": {"width": 2}, "memory_batch": 4},
@@ -37,25 +38,6 @@ def jobs(out, cells, seeds, over=None):
 
 def quick(out, seeds="0", over=None):
     return jobs(out, ["er"], seeds, merge(QUICK, over or {}))
-
-
-class Log:
-    """What a watch was told."""
-
-    def __init__(self):
-        self.ended, self.failures, self.said, self.steps = [], [], [], []
-
-    def progress(self, job, step, steps):
-        self.steps.append((job.name, step, steps))
-
-    def done(self, job):
-        self.ended.append(job.name)
-
-    def failed(self, job, reason, again):
-        self.failures.append((job.name, again))
-
-    def say(self, text):
-        self.said.append(text)
 
 
 class FakePool:

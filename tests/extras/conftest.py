@@ -12,6 +12,7 @@ import pytest
 from s6mod.experiments.store import scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
 from s6mod.experiments.worker import run_batch
+from watching import Log
 
 GRID = {
     "method": {"network": {"width": 2}, "memory_batch": 4},
@@ -79,25 +80,6 @@ class Strike(threading.Thread):
 @pytest.fixture
 def strike():
     return Strike
-
-
-class Log:
-    """What a watch was told."""
-
-    def __init__(self):
-        self.ended, self.failures, self.said, self.steps = [], [], [], []
-
-    def progress(self, job, step, steps):
-        self.steps.append((job.name, step, steps))
-
-    def done(self, job):
-        self.ended.append(job.name)
-
-    def failed(self, job, reason, again):
-        self.failures.append((job.name, reason, again))
-
-    def say(self, text):
-        self.said.append(text)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from s6mod.trackers.mirrors import numbers
+from records import numbers_by_step
 
 pytestmark = pytest.mark.extras
 SCRIPT = Path(__file__).parent / "tracked_run.py"
@@ -24,15 +24,6 @@ def run(folder, tracker, last=1000):
     done = subprocess.run(command, env=variables, capture_output=True, text=True)
     assert done.returncode == (0 if last == 1000 else -signal.SIGKILL), done.stderr
     return done.stderr
-
-
-def written(folder):
-    """By step, all numbers of its records."""
-    steps = {}
-    for line in (folder / "records.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        steps.setdefault(record["step"], {}).update(numbers(record))
-    return steps
 
 
 def results(folder):
@@ -66,7 +57,7 @@ def tracked(request, tmp_path, plain):
     folder = tmp_path / "runs" / "r"
     run(folder, request.param, last=8)
     assert "does not mirror" not in run(folder, request.param)
-    assert written(folder) == written(plain)  # being watched changes nothing
+    assert numbers_by_step(folder) == numbers_by_step(plain)  # being watched changes nothing
     assert results(folder) == results(plain)
     return request.param, folder
 
@@ -74,7 +65,7 @@ def tracked(request, tmp_path, plain):
 def test_what_is_read_back_is_what_was_written(tracked):
     tracker, folder = tracked
     points, final, config, tolerance = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}[tracker](folder)
-    assert_same(points, written(folder), tolerance)
+    assert_same(points, numbers_by_step(folder), tolerance)
     expected = results(folder)
     assert {name: final[name] for name in expected} == pytest.approx(expected, rel=tolerance)
     assert config == json.loads((folder / "config.json").read_text())["config"]["method"]["memory_batch"]
@@ -161,5 +152,5 @@ def test_a_server_that_is_not_there_costs_a_warning(tmp_path, plain):
     done = subprocess.run(command, env={**os.environ, **nowhere}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("mlflow does not mirror er+s6mod/digits/50 seed 0") == 1
-    assert written(folder) == written(plain)
+    assert numbers_by_step(folder) == numbers_by_step(plain)
     assert results(folder) == results(plain)

@@ -7,6 +7,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
+from learners import MEMORY, STREAM, TASK, batch, run, small
 from s6mod import Learner
 from s6mod.augment import to_float
 from s6mod.augment.colour import jitter_selected
@@ -17,34 +18,7 @@ from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Peer, Plan, methods
 from s6mod.methods.ccldc import chain_cross_entropy, distillation
 
-STREAM, MEMORY = 2, 3  # images of a step
-TASK = 2  # steps of a task
 PAIRS = ["er-ccldc", "ocm-ccldc", "onpro-ccldc"]
-
-
-def batch(position, classes, size=STREAM, side=8):
-    random = torch.Generator().manual_seed(position)
-    labels = torch.tensor(classes)[torch.arange(size) % len(classes)]
-    return torch.randint(256, (size, 3, side, side), generator=random, dtype=torch.uint8), labels
-
-
-def small(name="er-ccldc", branch=None, method=None, **options):
-    options = {"num_classes": 6, "memory_size": 12, "seed": 3} | options
-    if branch and branch["name"] == "s6mod":
-        branch = {"d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
-    contrastive = {"projection_width": 8} if name.startswith(("ocm", "onpro")) else {}
-    method = {"network": {"width": 2}, "memory_batch": MEMORY} | contrastive | (method or {})
-    return Learner({"name": name, **method}, branch, **options)
-
-
-def run(learner, start, stop):
-    """Tasks of two steps and two new classes each, the boundary after the second step."""
-    for position in range(start, stop):
-        task = position // TASK
-        learner.learn(*batch(position, (2 * task, 2 * task + 1)))
-        if position % TASK == TASK - 1:
-            learner.end_task()
-    return learner
 
 
 def later(name="er-ccldc", **options):
@@ -326,7 +300,7 @@ def test_options_of_method_and_pair_are_set_side_by_side():
 
 
 def test_the_networks_begin_differently_and_alike_in_shape():
-    first, second = (peer.network for peer in run(small(), 0, 1).peers)
+    first, second = (peer.network for peer in run(small("er-ccldc"), 0, 1).peers)
     assert type(first) is type(second)
     assert all(not torch.equal(a, b) for a, b in zip(_weights(first), _weights(second), strict=True))
 
@@ -413,7 +387,7 @@ def test_a_branch_sees_what_the_method_sees_and_nothing_of_the_chain(name, view)
 
 
 def test_boundaries_are_needed_where_the_method_needs_them():
-    run(small(boundaries="none"), 0, 3)
+    run(small("er-ccldc", boundaries="none"), 0, 3)
     for name in PAIRS[1:]:
         with pytest.raises(ConfigError, match="boundaries='none'"):
             small(name, boundaries="none")
@@ -422,7 +396,7 @@ def test_boundaries_are_needed_where_the_method_needs_them():
 def test_two_digits_are_learned_by_both_networks_and_the_pair():
     data = load_digits(8)
     options = {"network": {"width": 8}, "memory_batch": 16, "optimizer": {"lr": 2e-3}}
-    learner = small(method=options, num_classes=10, memory_size=40)
+    learner = small("er-ccldc", method=options, num_classes=10, memory_size=40)
     train, test = data.train_labels < 2, data.test_labels < 2
     x, y = data.train_images[train], data.train_labels[train]
     shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))

@@ -20,12 +20,6 @@ def random(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def prototypes(num_classes, present, seed=0):
-    mu = torch.randn(num_classes, 6, generator=random(seed)) * 0.3
-    mu[[c for c in range(num_classes) if c not in present]] = 0
-    return mu
-
-
 def in_order(num_classes):
     return torch.arange(num_classes)
 
@@ -35,7 +29,7 @@ def in_order(num_classes):
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 3, -1, -1])
 
 
-def test_pair_images_are_drawn_with_replacement_from_all_rows_of_their_classes():
+def test_pair_images_are_drawn_with_replacement_from_all_rows_of_their_classes(prototypes):
     mu, seen = prototypes(5, (0, 1)), torch.zeros(10)
     for seed in range(200):
         first, second, _ = pair_part(mu, in_order(5), LABELS, 8, 0.5, 0.4, random(seed))
@@ -47,7 +41,7 @@ def test_pair_images_are_drawn_with_replacement_from_all_rows_of_their_classes()
     torch.testing.assert_close(share, expected, atol=0.05, rtol=0)
 
 
-def test_a_class_without_stored_image_is_replaced_by_a_random_one_that_has_image_and_prototype():
+def test_a_class_without_stored_image_is_replaced_by_a_random_one_that_has_image_and_prototype(prototypes):
     mu = prototypes(5, (0, 1, 4))  # 4 has no image, 2 and 3 have no prototype
     position = torch.tensor([1, 2, 3, 4, 0])
     found = []
@@ -63,7 +57,7 @@ def test_a_class_without_stored_image_is_replaced_by_a_random_one_that_has_image
 
 
 @pytest.mark.parametrize("present", [(), (1,)])
-def test_without_a_pair_of_prototypes_images_are_real_ones_and_of_the_class_that_has_one(present):
+def test_without_a_pair_of_prototypes_images_are_real_ones_and_of_the_class_that_has_one(present, prototypes):
     first, second, mix = pair_part(prototypes(5, present), in_order(5), LABELS, 6, 1.0, 0.4, random())
     assert len(first) == len(second) == 6
     assert (LABELS[torch.cat([first, second])] == (1 if present else 0)).all()
@@ -99,7 +93,7 @@ def test_trap_an_image_of_the_base_part_is_mixed_with_probability_p_squared():
     assert stats.kstest(shares[shares > 0].numpy(), stats.uniform(0, 0.6).cdf).pvalue > 1e-3
 
 
-def test_one_coin_is_thrown_for_a_pair_of_classes_and_without_it_the_first_image_stays_pure():
+def test_one_coin_is_thrown_for_a_pair_of_classes_and_without_it_the_first_image_stays_pure(prototypes):
     mu, p = prototypes(5, (0, 1, 2, 3), seed=2), 0.3
     outcomes, shares = [], []
     for seed in range(300):

@@ -1,8 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 from states import assert_same_tree, trees_differ
 from torch.nn import functional as F
 
+import learners
+from learners import MEMORY, STREAM, TASK
 from s6mod import Learner
 from s6mod.augment import rotate16, rotate16_labels, to_float
 from s6mod.engine.step import Inputs
@@ -12,32 +16,8 @@ from s6mod.methods.contrastive import similarity
 from s6mod.networks import NetworkConfig, ResNet18
 from s6mod.networks.projection import ProjectedResNet18
 
-STREAM, MEMORY = 2, 3  # images of a step
-TASK = 2  # steps of a task
-
-
-def batch(position, classes, size=STREAM, side=16):
-    random = torch.Generator().manual_seed(position)
-    labels = torch.tensor(classes)[torch.arange(size) % len(classes)]
-    return torch.randint(256, (size, 3, side, side), generator=random, dtype=torch.uint8), labels
-
-
-def small(branch=None, method=None, **options):
-    options = {"num_classes": 6, "memory_size": 12, "seed": 3} | options
-    if branch and branch["name"] == "s6mod":
-        branch = {"d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
-    method = {"network": {"width": 2}, "memory_batch": MEMORY, "projection_width": 8} | (method or {})
-    return Learner({"name": "ocm", **method}, branch, **options)
-
-
-def run(learner, start, stop):
-    """Tasks of two steps and two new classes each, the boundary after the second step."""
-    for position in range(start, stop):
-        task = position // TASK
-        learner.learn(*batch(position, (2 * task, 2 * task + 1)))
-        if position % TASK == TASK - 1:
-            learner.end_task()
-    return learner
+batch, run = partial(learners.batch, side=16), partial(learners.run, side=16)
+small = partial(learners.small, "ocm")
 
 
 def later():

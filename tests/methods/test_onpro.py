@@ -1,9 +1,13 @@
+from functools import partial
+
 import pytest
 import torch
 from states import assert_same_tree
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
+import learners
+from learners import STREAM
 from s6mod import Learner
 from s6mod.augment import rotate16, to_float
 from s6mod.data.digits import load_digits
@@ -14,24 +18,17 @@ from s6mod.methods import Batch, Peer, Plan, Task, contrastive, feedback, protot
 from s6mod.methods.onpro import OnPro, OnProConfig
 
 CPU = torch.device("cpu")
-STREAM, MEMORY = 2, 6  # images of a step
+MEMORY = 6  # images of a step, beside those of the stream
 TASK = 5  # steps of a task
 ORDER = (5, 2, 4, 1, 3, 0)  # classes as they appear, two a task
-WIDTH = 8
+WIDTH = 8  # of projections
+
+batch = partial(learners.batch, side=16)
 
 
-def batch(position, classes, size=STREAM, side=16):
-    random = torch.Generator().manual_seed(position)
-    labels = torch.tensor(classes)[torch.arange(size) % len(classes)]
-    return torch.randint(256, (size, 3, side, side), generator=random, dtype=torch.uint8), labels
-
-
-def small(branch=None, method=None, **options):
-    options = {"num_classes": 6, "memory_size": 30, "seed": 3} | options
-    if branch and branch["name"] == "s6mod":
-        branch = {"d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
-    defaults = {"network": {"width": 2}, "memory_batch": MEMORY, "projection_width": WIDTH, "base_rate": 0.5}
-    return Learner({"name": "onpro", **defaults, **(method or {})}, branch, **options)
+def small(branch=None, method=None, memory_size=30, **options):
+    method = {"memory_batch": MEMORY, "base_rate": 0.5} | (method or {})
+    return learners.small("onpro", branch, method, memory_size=memory_size, **options)
 
 
 def run(learner, start, stop):

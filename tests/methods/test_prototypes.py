@@ -65,12 +65,6 @@ def random(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def prototypes(num_classes, present, seed=0):
-    mu = torch.randn(num_classes, 6, generator=random(seed)) * 0.3
-    mu[[c for c in range(num_classes) if c not in present]] = 0
-    return mu
-
-
 def in_order(num_classes):
     return torch.arange(num_classes)
 
@@ -92,7 +86,7 @@ def rounded(mu, present, count):
 
 @pytest.mark.parametrize("count", [0, 1, 7, 16])
 @pytest.mark.parametrize("present", [(1, 4), (0, 2, 5, 6), tuple(range(9))])
-def test_counts_are_rounded_weights_repaired_by_one_on_distinct_pairs_to_the_exact_number(count, present):
+def test_counts_are_rounded_weights_repaired_by_one_on_distinct_pairs_to_the_exact_number(count, present, prototypes):
     for seed in range(10):
         mu = prototypes(9, present, seed)
         times, expected = times_of(draw_pairs(mu, in_order(9), count, random(seed))), rounded(mu, present, count)
@@ -136,7 +130,7 @@ def test_equal_prototypes_are_just_very_close():
     assert times_of(draw_pairs(mu, in_order(3), 9, random())) == {frozenset((0, 1)): 9}
 
 
-def test_the_first_class_is_the_earlier_one_in_the_class_order_and_a_pair_keeps_its_number():
+def test_the_first_class_is_the_earlier_one_in_the_class_order_and_a_pair_keeps_its_number(prototypes):
     position = torch.tensor([3, 0, 4, 1, 2])
     pairs = draw_pairs(prototypes(5, range(5)), position, 40, random())
     assert (position[pairs.first] < position[pairs.second]).all()

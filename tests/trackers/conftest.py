@@ -1,6 +1,5 @@
 import pytest
 
-from s6mod.data import Dataset, load
 from s6mod.engine.execute import execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
@@ -11,14 +10,6 @@ QUICK = {
     "stream": {"tasks": 3, "samples_per_task": 50},
     "output": {"log_every": 4, "checkpoint_every": 5},
 }
-
-
-@pytest.fixture(scope="session")
-def digits():
-    full = load("digits")
-    return Dataset.from_arrays(
-        full.train_images[:, :, ::2, ::2], full.train_labels, full.test_images[::3, :, ::2, ::2], full.test_labels[::3]
-    )
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-import json
 import math
 import signal
 from typing import ClassVar
@@ -6,6 +5,7 @@ from typing import ClassVar
 import pytest
 from states import assert_same_tree
 
+from records import numbers_by_step
 from s6mod.engine.checkpoint import read_state
 from s6mod.engine.execute import Interrupted
 from s6mod.engine.run_config import OutputConfig, RunConfig
@@ -73,15 +73,6 @@ def name(tracker):
     return f"{tracker.__module__}:{tracker.__name__}"
 
 
-def written(folder):
-    """By step, the numbers of its records."""
-    steps = {}
-    for line in (folder / "records.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        steps.setdefault(record["step"], {}).update(numbers(record))
-    return steps
-
-
 def stop_at(step):
     def watch(progress):
         if progress.step >= step:
@@ -105,7 +96,7 @@ def kill_at(step):
 @pytest.mark.parametrize("tracker", [Careful, Live])
 def test_a_tracker_gets_what_the_run_writes(tmp_path, train, tracker):
     result = train(tmp_path / "r", name(tracker))
-    assert Careful.store == {"run0": written(tmp_path / "r")}
+    assert Careful.store == {"run0": numbers_by_step(tmp_path / "r")}
     assert Careful.log == ["open run0", f"end 15 {result['metrics']['head']['accuracy']}"]
 
 
@@ -114,9 +105,9 @@ def test_a_stopped_run_goes_on_in_the_same_tracker_run_without_a_repeated_step(t
     for step in (4, 8, 12):
         with pytest.raises(Interrupted):
             train(tmp_path / "r", name(tracker), watch=stop_at(step))
-        assert Careful.store["run0"] == written(tmp_path / "r")  # a checkpoint holds them
+        assert Careful.store["run0"] == numbers_by_step(tmp_path / "r")  # a checkpoint holds them
     train(tmp_path / "r", name(tracker))
-    assert Careful.store == {"run0": written(tmp_path / "r")}
+    assert Careful.store == {"run0": numbers_by_step(tmp_path / "r")}
     assert Careful.log[:3] == ["open run0", "close", "open run0"]
 
 
@@ -126,7 +117,7 @@ def test_records_that_a_kill_cuts_off_are_not_in_the_mirror(tmp_path, train, tra
         train(tmp_path / "r", name(tracker), watch=kill_at(8))
     assert list(Careful.store["run0"]) == ([4, 5, 8] if tracker is Live else [4, 5])  # the checkpoint is of step 5
     train(tmp_path / "r", name(tracker))
-    assert Careful.store == {"run0": written(tmp_path / "r")}
+    assert Careful.store == {"run0": numbers_by_step(tmp_path / "r")}
 
 
 def test_a_run_that_starts_over_gets_a_new_tracker_run_where_nothing_can_be_taken_back(tmp_path, train):
@@ -136,7 +127,7 @@ def test_a_run_that_starts_over_gets_a_new_tracker_run_where_nothing_can_be_take
         file.unlink()
     with pytest.warns(UserWarning, match="starts over"):
         train(tmp_path / "r", name(Careful))
-    assert Careful.store["run1"] == written(tmp_path / "r")
+    assert Careful.store["run1"] == numbers_by_step(tmp_path / "r")
     assert Careful.log[2:5] == ["open run0", "close", "open run1"]
 
 
@@ -144,7 +135,7 @@ def test_a_finished_run_can_be_mirrored_afterwards_and_is_not_mirrored_twice(tmp
     train(tmp_path / "r")
     train(tmp_path / "r", name(Careful))
     train(tmp_path / "r", name(Careful))
-    assert Careful.store == {"run0": written(tmp_path / "r")}
+    assert Careful.store == {"run0": numbers_by_step(tmp_path / "r")}
     assert len(Careful.log) == 2
 
 
@@ -156,7 +147,7 @@ def test_a_tracker_that_raises_on_every_call_costs_one_warning_and_not_a_bit(tmp
     assert len(caught) == 1
     for part in ("hash", "metrics", "matrices", "stream"):
         assert result[part] == plain[part]
-    assert written(tmp_path / "tracked") == written(tmp_path / "plain")
+    assert numbers_by_step(tmp_path / "tracked") == numbers_by_step(tmp_path / "plain")
     a, b = (read_state(tmp_path / folder / "checkpoint")[0] for folder in ("plain", "tracked"))
     del a["cursor"], b["cursor"]  # clocks
     assert_same_tree(a, b)
@@ -174,13 +165,13 @@ def test_a_tracker_that_failed_for_a_while_is_whole_at_the_end(tmp_path, train, 
     monkeypatch.setattr(Careful, "record", fails_once)
     with pytest.warns(UserWarning, match="TimeoutError: no answer"):
         train(tmp_path / "r", name(Careful))
-    assert Careful.store == {"run0": written(tmp_path / "r")}
+    assert Careful.store == {"run0": numbers_by_step(tmp_path / "r")}
 
 
 def test_one_trackers_failure_is_nothing_to_another(tmp_path, train):
     with pytest.warns(UserWarning, match="RuntimeError: no connection"):
         train(tmp_path / "r", name(Broken), name(Careful))
-    assert Careful.store == {"run0": written(tmp_path / "r")}
+    assert Careful.store == {"run0": numbers_by_step(tmp_path / "r")}
 
 
 def test_numbers_have_names_and_what_json_could_not_hold_is_nan():

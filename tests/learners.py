@@ -1,0 +1,33 @@
+"""Small learners of OCM, OnPro and their pairs, and what they are given."""
+
+import torch
+
+from s6mod import Learner
+
+STREAM, MEMORY = 2, 3  # images of a step
+TASK = 2  # steps of a task
+
+
+def batch(position, classes, size=STREAM, side=8):
+    random = torch.Generator().manual_seed(position)
+    labels = torch.tensor(classes)[torch.arange(size) % len(classes)]
+    return torch.randint(256, (size, 3, side, side), generator=random, dtype=torch.uint8), labels
+
+
+def small(name, branch=None, method=None, **options):
+    options = {"num_classes": 6, "memory_size": 12, "seed": 3} | options
+    if branch and branch["name"] == "s6mod":
+        branch = {"d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
+    contrastive = {"projection_width": 8} if name.startswith(("ocm", "onpro")) else {}
+    method = {"network": {"width": 2}, "memory_batch": MEMORY} | contrastive | (method or {})
+    return Learner({"name": name, **method}, branch, **options)
+
+
+def run(learner, start, stop, side=8):
+    """Tasks of two steps and two new classes each, the boundary after the second step."""
+    for position in range(start, stop):
+        task = position // TASK
+        learner.learn(*batch(position, (2 * task, 2 * task + 1), side=side))
+        if position % TASK == TASK - 1:
+            learner.end_task()
+    return learner

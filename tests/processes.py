@@ -1,0 +1,33 @@
+"""Commands in real processes, for tests that stop and kill them.
+
+The processes are forked from one that has imported all that a run needs, so that they are at work at once; the workers
+of sweeps are forked from the same one.
+"""
+
+import multiprocessing
+import sys
+from multiprocessing import forkserver
+
+import torch
+
+from s6mod import cli
+
+
+def preload():
+    """Start the process that the others are forked from, if there is none yet."""
+    multiprocessing.set_forkserver_preload(["s6mod.experiments.worker", "torch._dynamo", "sklearn.datasets"])
+    forkserver.ensure_running()
+
+
+def start(*arguments):
+    """The command with these arguments, under way; what it says is part of the test's output."""
+    preload()
+    process = multiprocessing.get_context("forkserver").Process(target=_command, args=(list(map(str, arguments)),))
+    process.start()
+    return process
+
+
+def _command(arguments):
+    torch.set_num_threads(1)
+    sys.argv = ["s6mod", *arguments]
+    cli.main()
