@@ -61,6 +61,10 @@ class LearnerConfig(Config):
         stands_in = self.branch is not None and branches[self.branch.name].predicts(self.branch)
         return "branch" if stands_in and primary == "head" else primary
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as plain values: the classes of some options, such as those of pairs, are made and not written."""
+        return type(self).parse, (self.plain(),)
+
 
 class Learner:
     """Learns from a stream seen once, in small batches, with classes arriving over time.

@@ -1,11 +1,16 @@
 import csv
 import io
 import json
+import os
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from s6mod.analysis.ablation import ablation
 from s6mod.analysis.question import answers, split_changes, whole_cell
+from s6mod.analysis.study import Study
+from s6mod.cli.study import deliver
 from s6mod.errors import ConfigError
 from s6mod.experiments.schema import complete
 from s6mod.experiments.store import scan
@@ -46,6 +51,23 @@ def test_what_cannot_be_asked_is_refused():
     question = ablation(whole_cell("er", "digits", None))
     with pytest.raises(ConfigError, match="finished runs"):
         answers(question, [], 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [("alpha=x", "valid number"), ("name=confidence", "varies S6MOD"), ("variant=plus", "no L_Cont"),
+     ("fixed_patterns=8", "N_k by class")],
+)  # fmt: skip
+def test_a_branch_that_cannot_be_taken_apart_is_refused(change, told):
+    with pytest.raises(ConfigError, match=told):
+        ablation(whole_cell("er", "digits", None, [f"branch.{change}"]))
+
+
+def test_a_prepared_data_set_is_found_where_the_data_lies(tmp_path):
+    with pytest.raises(ConfigError, match="known data set"):
+        whole_cell("er", "mine", None)
+    (tmp_path / "mine.safetensors").touch()
+    assert whole_cell("er", "mine", None, folder=str(tmp_path)).data == "mine"
 
 
 @pytest.fixture
@@ -104,3 +126,56 @@ def test_what_was_not_run_has_no_number(store, write_run, matrix):
     assert "s6mod" not in study.drawings[0].csv
     assert study.tables[0].rows[0][1:] == ["not run"] * 3
     assert "99" not in json.dumps([row.ours.mean for row in study.filled.rows if row.ours])
+
+
+def test_a_result_in_two_precisions_counts_in_the_one_that_most_have(tmp_path, write_run, matrix, call):
+    for seed in (0, 1):
+        write_run(tmp_path / "runs", "er/digits/200", seed, matrix(50, 8), device="NVIDIA H200")
+        write_run(tmp_path / "runs", "er+s6mod/digits/200", seed, matrix(53, 8), device="NVIDIA H200")
+    write_run(tmp_path / "runs", "er/digits/200", 0, matrix(90, 1), device="cpu")  # found last
+    code, _, err = call("ablate", "er", "--seeds=0-1", "--no-run", "--out", tmp_path / "runs", "--to", tmp_path / "s")
+    assert code == 0, err
+    study = json.loads((tmp_path / "s" / "study.json").read_text())
+    rows = {row[0]: row for row in study["tables"][0]["rows"]}
+    gain = study["tables"][0]["columns"].index("gain")
+    assert rows["er + s6mod"][gain] == "+3.00±0.00"
+    assert "4 runs, seeds 0-1, bfloat16" in study["text"]
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Whether a sweep was launched, none of whose runs came to an end."""
+    outcome = SimpleNamespace(signal=None, failures={"er seed 1": "no memory"})
+    calls = []
+    monkeypatch.setattr("s6mod.cli.sweep.launch", lambda *_: calls.append("launched") or outcome)
+    return calls
+
+
+def test_a_run_that_fails_does_not_hide_the_others(tmp_path, write_run, matrix, call, launched):
+    write_run(tmp_path, "er/digits/200", 0, matrix(50, 8))
+    code, out, err = call("ablate", "er", "--seeds=0-1", "--out", tmp_path)
+    assert (code, launched) == (1, ["launched"])
+    assert "failed: er seed 1: no memory" in err
+    assert "1 run, seeds 0" in out
+    assert list(tmp_path.glob("studies/*/study.json"))
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_run(tmp_path, call, launched, monkeypatch):
+    (tmp_path / "file").touch()
+    code, _, err = call("ablate", "er", "--out", tmp_path, "--to", tmp_path / "file" / "study")
+    assert (code, launched) == (2, [])
+    assert "can be written" in err
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    code, _, err = call("study", "routing", "er", "--out", tmp_path / "new")
+    assert (code, launched) == (2, [])
+    assert not (tmp_path / "new").exists()
+
+
+def test_files_are_there_before_a_reader_of_the_output_goes_away(tmp_path):
+    class Gone(io.StringIO):
+        def write(self, _):
+            raise BrokenPipeError
+
+    with pytest.raises((BrokenPipeError, SystemExit)):
+        deliver(Study("name", "title", "text", []), tmp_path / "study", Console(file=Gone()))
+    assert (tmp_path / "study" / "study.json").exists()

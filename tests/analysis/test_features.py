@@ -1,10 +1,13 @@
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 
 from s6mod.analysis.features import Geometry, ncm_accuracy, spaces, study_features
 from s6mod.analysis.opened import open_run
+from s6mod.engine.checkpoint import read_state, write_state
 from s6mod.errors import CheckpointError, ConfigError
 
 
@@ -57,13 +60,71 @@ def test_both_runs_show_the_same_samples_and_the_method_alone_comes_first(runs, 
     assert f"NCM Acc {result['metrics']['ncm']['accuracy']:.1f} %" in study["figures"][0]["alt"]
 
 
-def test_runs_that_share_no_samples_are_refused(runs, monkeypatch):
-    opened = open_run(runs["er"], "cpu")
-    opened.learner.memory.images.bitwise_not_()
-    pair = iter([open_run(runs["er+s6mod"], "cpu"), opened])
-    monkeypatch.setattr("s6mod.analysis.features.open_run", lambda *_: next(pair))
+@pytest.fixture
+def opened(runs, monkeypatch):
+    """Open a run with another configuration; ``study_features`` takes it from there by the folder returned."""
+    known = {}
+    monkeypatch.setattr("s6mod.analysis.features.open_run", lambda folder, *_: known[folder])
+
+    def open_as(name, **changes):
+        run = open_run(runs[name], "cpu")
+        folder = runs[name] / str(len(known))
+        known[folder] = replace(run, config=run.config.model_copy(update=changes))
+        return folder, known[folder]
+
+    return open_as
+
+
+def test_runs_that_share_no_samples_are_refused(opened):
+    (base, run), (with_branch, _) = opened("er"), opened("er+s6mod")
+    run.learner.memory.images.bitwise_not_()
     with pytest.raises(ConfigError, match="share samples"):
-        study_features([runs["er+s6mod"], runs["er"]])
+        study_features([with_branch, base])
+
+
+def test_the_picture_is_of_a_seed_that_all_learners_have(opened):
+    folders = [opened(name, seed=seed)[0] for name, seed in (("er", 2), ("er", 1), ("er+s6mod", 3), ("er+s6mod", 1))]
+    study = study_features(folders)
+    assert "seed 1" in study.drawings[0].title
+    assert {line.split(",")[0] for line in study.drawings[0].csv.splitlines()[1:]} == {"er", "er+s6mod"}
+    assert [row[:2] for row in study.tables[0].rows] == [["er", "1-2"], ["er+s6mod", "1, 3"]]
+    with pytest.raises(ConfigError, match="a seed that all learners"):
+        study_features(folders[:3])
+
+
+def test_runs_of_several_streams_or_memory_sizes_are_refused(opened):
+    base, run = opened("er")
+    other = run.config.stream.model_copy(update={"batch_size": 5})
+    for change in ({"memory_size": 50}, {"stream": other}):
+        with pytest.raises(ConfigError, match="one data set, memory size and stream"):
+            study_features([base, opened("er+s6mod", **change)[0]])
+
+
+def test_a_memory_without_two_samples_of_a_class_is_refused(opened):
+    folder, run = opened("er")
+    run.learner.memory.filled = 1
+    with pytest.raises(ConfigError, match="got 1 samples of 1 in"):
+        study_features([folder])
+
+
+def test_test_images_of_classes_that_never_come_do_not_count(runs, monkeypatch):
+    run = open_run(runs["er"], "cpu")
+    came = replace(run.plan, class_order=run.plan.class_order[:4])
+    monkeypatch.setattr("s6mod.analysis.features.open_run", lambda *_: replace(run, plan=came))
+    chosen = torch.isin(run.dataset.test_labels, torch.tensor(came.class_order))
+    expected = Geometry.of(spaces(run, run.dataset.test_images[chosen]).backbone, run.dataset.test_labels[chosen])
+    monkeypatch.setattr("s6mod.analysis.features._pictures", lambda *_: None)
+    [table] = study_features([runs["er"]]).tables
+    assert table.rows[0][table.columns.index("silhouette, test")] == f"{expected.silhouette:.2f}"
+
+
+def test_a_run_that_diverged_is_refused(runs, tmp_path):
+    shutil.copytree(runs["er"], tmp_path / "run")
+    state, header = read_state(tmp_path / "run" / "checkpoint")
+    next(iter(state["learner"]["peers"]["0"]["network"].values())).fill_(torch.nan)
+    write_state(tmp_path / "run" / "checkpoint", state, header)
+    with pytest.raises(CheckpointError, match="diverged"):
+        open_run(tmp_path / "run", "cpu")
 
 
 def test_a_run_without_a_checkpoint_is_refused(runs, tmp_path):

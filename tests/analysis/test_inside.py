@@ -1,14 +1,22 @@
 import csv
 import io
 import json
+import shutil
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from s6mod.analysis.inside import delta_similarity, gradients, study_inside
+from records import records_of
+from s6mod.analysis.inside import between_classes, delta_similarity, gradients, study_inside
 from s6mod.analysis.opened import open_run
-from s6mod.errors import ConfigError
+from s6mod.errors import CheckpointError, ConfigError
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    shutil.copytree(runs["er+s6mod"], tmp_path / "run")
+    return tmp_path / "run"
 
 
 def test_similarity_of_delta_is_the_mean_over_pairs_of_samples():
@@ -34,14 +42,16 @@ def test_shares_of_the_gradient_add_up_and_a_term_without_weight_has_none(runs):
     assert terms["ce"].cosine == pytest.approx(1)
 
 
-def test_the_study_shows_what_was_recorded(runs, tmp_path, call):
-    code, _, err = call("inside", runs["er+s6mod"], "--to", tmp_path, "--device", "cpu")
+def test_the_study_shows_what_was_recorded(copied, tmp_path, call):
+    with (copied / "records.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 9, "kind": "warning", "task": 0, "text": "routing has collapsed"}) + "\n")
+    code, _, err = call("inside", copied, "--to", tmp_path, "--device", "cpu")
     assert code == 0, err
     study = json.loads((tmp_path / "study.json").read_text())
+    assert study["text"].endswith("Warning of the run: routing has collapsed.")
     figures = {figure["name"]: figure for figure in study["figures"]}
     assert figures.keys() == {"routing", "load", "classes", "losses"}
-    records = [json.loads(line) for line in (runs["er+s6mod"] / "records.jsonl").read_text().splitlines()]
-    last = [record for record in records if record["kind"] == "step"][-1]
+    last = [record for record in records_of(copied) if record["kind"] == "step"][-1]
     rows = [row for row in csv.DictReader(io.StringIO(figures["routing"]["csv"])) if int(row["step"]) == last["step"]]
     seen = [c for c, known in enumerate(last["figures"]["seen"]) if known]
     assert {row["class"]: float(row["N_k"]) for row in rows if row["N_k"]} == {
@@ -50,6 +60,33 @@ def test_the_study_shows_what_was_recorded(runs, tmp_path, call):
     assert len(seen) == 10
     [load] = [r for r in csv.DictReader(io.StringIO(figures["load"]["csv"])) if int(r["step"]) == last["step"]]
     assert [float(load[f"load_{i}"]) for i in (1, 2, 3)] == last["figures"]["pattern_load"]
+
+
+def test_gradients_are_of_the_latest_task_that_the_memory_holds(runs, monkeypatch):
+    run = open_run(runs["er+s6mod"], "cpu")
+    memory, method, tasks = run.learner.memory, run.learner.method, []
+    memory.tasks[memory.tasks == 2] = 0
+    plan = method.plan
+    monkeypatch.setattr(method, "plan", lambda *given: tasks.append(given[2]) or plan(*given))
+    gradients(run, batches=1)
+    assert [(task.index, set(task.current)) for task in tasks] == [(1, set(run.plan.task_classes[1]))]
+
+
+def test_damaged_records_are_refused(copied):
+    with (copied / "records.jsonl").open("a") as file:
+        file.write('{"step": ')
+    with pytest.raises(CheckpointError, match="damaged or missing"):
+        study_inside(copied, "cpu")
+    (copied / "records.jsonl").unlink()
+    with pytest.raises(CheckpointError, match="damaged or missing"):
+        study_inside(copied, "cpu")
+
+
+def test_a_memory_with_one_sample_has_no_similarities(runs):
+    run = open_run(runs["er+s6mod"], "cpu")
+    run.learner.memory.filled = 1
+    drawing = between_classes(run, run.learner.peers[0].branch)
+    assert drawing.alt.endswith("within a class unknown, between two unknown.")
 
 
 def test_a_run_without_the_branch_is_refused(runs):

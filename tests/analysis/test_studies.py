@@ -52,9 +52,21 @@ def test_routing_is_compared_with_one_and_with_all_patterns():
         study("router", ER)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [("beta", "variant=plus", "no L_Cont"), ("routing", "fixed_patterns=2", "varies N_k itself"),
+     ("routing", "num_patterns=1", "choose among"), ("patterns", "fixed_patterns=2", "varies N_k itself")],
+)  # fmt: skip
+def test_a_branch_that_lacks_what_is_varied_is_refused(name, change, told):
+    with pytest.raises(ConfigError, match=told):
+        study(name, whole_cell("er", "digits", None, [f"branch.{change}"]))
+
+
 def test_forgetting_after_a_task_is_that_of_a_run_that_ended_there():
     rows = [[90.0], [70.0, 80.0], [75.0, 40.0, 60.0]]
-    assert forgetting_over_tasks(AccuracyMatrix.from_rows(rows)) == [20.0, (15 + 40) / 2]
+    matrix = AccuracyMatrix.from_rows(rows)
+    assert forgetting_over_tasks(matrix, "er") == [20.0, (15 + 40) / 2]
+    assert forgetting_over_tasks(matrix, "mose") == pytest.approx([20 / 2, (15 + 40) / 3])  # as in its tables
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -88,10 +100,19 @@ def test_the_routing_study_follows_the_accuracy_matrices(tmp_path, write_run):
     assert values == {("new-task accuracy", "1"): 90, ("new-task accuracy", "2"): 80, ("forgetting", "2"): 20}
 
 
+def test_a_method_that_was_not_run_alone_is_not_in_the_legend(tmp_path, write_run, matrix):
+    question = study("alpha", ER, [1])
+    write_run(tmp_path, question.whole, 0, matrix(50, 8))
+    [figure] = question.answer(answers(question, scan([tmp_path]).finished, 3)).drawings
+    assert "<!-- er + S6MOD -->" in figure.svg
+    assert "<!-- er alone -->" not in figure.svg
+
+
 def test_seeds_are_told_as_ranges():
     assert ranges([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
 
 
+@pytest.mark.usefixtures("quick_start")
 def test_a_command_runs_what_is_missing_and_nothing_twice(tmp_path, call):
     tiny = ["stream.tasks=2", "stream.samples_per_task=20", "method.network.width=4", "method.memory_batch=8"]
     command = ["study", "beta", "er", "--values=0.5", "--seeds=0", "--out", tmp_path, "--device=cpu", "--workers=1"]

@@ -13,13 +13,14 @@ from states import assert_same_tree
 
 import processes
 from records import records_of
+from s6mod.analysis.opened import open_run
 from s6mod.config import merge
 from s6mod.data import Dataset
 from s6mod.engine import execute as module_execute
-from s6mod.engine.checkpoint import Snapshot, Writer, read_state
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state, write_state
 from s6mod.engine.execute import Interrupted, execute
 from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig
+from s6mod.engine.run_config import RunConfig, _hash
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import Learner
 
@@ -115,6 +116,30 @@ def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, ov
 
     assert_same_tree(state(tmp_path / "straight"), state(folder))
     assert records_of(tmp_path / "straight") == records_of(folder)
+
+
+def test_a_run_begun_before_a_field_was_there_goes_on_with_its_default(tmp_path, digits):
+    branch = {"name": "s6mod", "d_inner": 12, "num_patterns": 3, "state_dim": 4}
+    config = quick(branch=branch, output={"log_every": 4, "checkpoint_every": 4})
+    start(config, tmp_path / "straight", digits)
+    folder = tmp_path / "older"
+    with pytest.raises(Interrupted):
+        start(config, folder, digits, lambda progress: signal.raise_signal(signal.SIGTERM))
+
+    content = json.loads((folder / "config.json").read_text())
+    del content["config"]["branch"]["variant"]
+    content["hash"] = _hash(content["config"])
+    assert content["hash"] != config.hash
+    (folder / "config.json").write_text(json.dumps(content))
+    tree, header = read_state(folder / "checkpoint")
+    write_state(folder / "checkpoint", tree, header | {"hash": content["hash"]})
+
+    with pytest.raises(Interrupted):
+        finish(folder, digits, lambda progress: signal.raise_signal(signal.SIGTERM))
+    result = finish(folder, digits)
+    assert result["hash"] == config.hash
+    assert_same_tree(state(tmp_path / "straight"), state(folder))
+    assert open_run(folder, "cpu").config.hash == config.hash
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):

@@ -1,5 +1,7 @@
 """Every published cell has a preset that the present classes accept, and torch-free values agree with them."""
 
+import pickle
+
 import pytest
 
 from s6mod.engine.run_config import RunConfig
@@ -24,6 +26,14 @@ def test_every_cell_of_the_paper_and_its_controls_is_a_whole_configuration_known
 def test_every_method_has_a_small_preset_for_a_cpu(method):
     config = RunConfig.parse(parse(f"{method}+s6mod/digits").values())
     assert (config.method.network.width, config.memory_size) == (8, 200)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_configuration_can_be_sent_to_another_process(method):
+    config = RunConfig.parse(parse(f"{method}+s6mod/digits").values())
+    there = pickle.loads(pickle.dumps(config))
+    assert there == config
+    assert type(there.method) is type(config.method)
 
 
 def values(name):

@@ -6,7 +6,7 @@ The rows are the paper's, and two controls at the same alpha: confidence penalty
 from dataclasses import replace
 
 from s6mod.analysis.draw import COLOURS, GREY, canvas
-from s6mod.analysis.question import Answers, Question, branch_option, slug
+from s6mod.analysis.question import Answers, Question, branch_option, expect, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.experiments.cells import Cell
 from s6mod.experiments.paper import Metric, ablation_cells, paper_figures
@@ -24,6 +24,8 @@ TEXT = (
 
 def ablation(whole: Cell) -> Question:
     """The ablation of a method with S6MOD."""
+    expect(whole, "variant", "paper", "as plus has no L_Cont to take away")
+    expect(whole, "fixed_patterns", None, "one part of which is N_k by class")
     alpha = branch_option(whole, "alpha")
     cells = ablation_cells(whole)
     for control in CONTROLS:
@@ -45,7 +47,7 @@ def _gains(found: Answers, base: str) -> Drawing:
     """Change of Acc and AF against the method alone: mean and interval, and each seed as a dot."""
     labels = [label for label in found.question.cells if label != base and label in found.runs]
     rows: list[list[object]] = []
-    with canvas(1, 2, 0.9 + 0.3 * len(labels), sharey=True) as panel:
+    with canvas(1, 2, 0.9 + 0.3 * max(len(labels), 2), sharey=True) as panel:
         for axis, metric, short in zip(panel.axes[0], METRICS[:2], ("Acc", "AF"), strict=True):
             alone = found.values(base, metric)
             axis.axvline(0, color=GREY, linewidth=1)

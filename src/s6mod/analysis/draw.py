@@ -42,6 +42,7 @@ class Canvas:
 
     def done(self, name: str, title: str, alt: str, csv: str) -> Drawing:
         """The figure as it is now."""
+        self.figure.draw_without_rendering()  # else an SVG has the layout that was before ticks and colour bars
         svg, png = io.StringIO(), io.BytesIO()
         self.figure.savefig(svg, format="svg", metadata={"Date": None})
         self.figure.savefig(png, format="png", dpi=200)
@@ -68,7 +69,10 @@ def band(axis: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label:
     spread = [stdev(values) if len(values) > 1 else 0.0 for values in seeds]
     colour = COLOURS[place % len(COLOURS)]
     low, high = ([min(max(m + sign * s, 0.0), 100.0) for m, s in zip(mean, spread, strict=True)] for sign in (-1, 1))
-    axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    if len(x) > 1:
+        axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    else:  # a band has no width here
+        axis.vlines(x, low, high, color=colour, alpha=0.4, linewidth=3, zorder=1)
     style = {"color": colour, "marker": MARKS[place % len(MARKS)], "linestyle": DASHES[place % len(DASHES)]}
     axis.plot(x, mean, label=label, markersize=4, linewidth=1.4, **style)
 

@@ -19,6 +19,7 @@ from s6mod.analysis.draw import COLOURS, MARKS, canvas, legend_below
 from s6mod.analysis.opened import Opened, open_run, task_accuracy
 from s6mod.analysis.question import ranges, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
+from s6mod.data.streams import StreamConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.schema import setting
 from s6mod.experiments.statistics import Estimate
@@ -63,13 +64,12 @@ class Spaces:
 
 
 def study_features(folders: Sequence[Path], device: str = "auto", data_root: str | None = None) -> Study:
-    """t-SNE of the first seed given of each learner; the table has all runs. Methods come before what joins them."""
+    """t-SNE of the first seed that all learners have; the table has all runs. Methods come before what joins them."""
     runs = [_Summary.of(open_run(folder, device, data_root)) for folder in folders]
     runs.sort(key=lambda run: "+" in run.label)
     _check(runs)
-    shown = list({run.label: run for run in reversed(runs)}.values())[::-1]
-    seed = runs[0].seed
-    shown = [run for run in shown if run.seed == seed] or shown[:1]
+    seed = _common_seed(runs)
+    shown = [run for run in runs if run.seed == seed]
     rows = _common([run.images for run in shown])
     labels = shown[0].labels[rows[0]]
     drawing = _pictures(shown, rows, labels)
@@ -80,14 +80,20 @@ def study_features(folders: Sequence[Path], device: str = "auto", data_root: str
         "mean distance of class means, lower is better) are computed on the features, not on the picture. "
         "NCM Acc: nearest class mean on test images, means from the memory."
     )
-    place = runs[0].cell.split("/", 1)[1]
+    place = runs[0].place
     name = slug("features", "-".join(dict.fromkeys(run.label for run in runs)), place)
     title = f"Features at the end of training, {place.replace('/', ', M = ')}"
     return Study(name, title, text, [drawing], [_table(runs)])
 
 
 def _check(runs: Sequence["_Summary"]) -> None:
-    """Runs of one name are averaged: they must differ in their seeds and in nothing else."""
+    """All runs are of one stream. Those of one name are averaged: they differ in their seeds and in nothing else."""
+    for run in runs:
+        if (run.place, run.stream) != (runs[0].place, runs[0].stream):
+            raise ConfigError(
+                f"expected runs of one data set, memory size and stream, got {run.cell} beside {runs[0].cell} "
+                "or other fields of the stream; leave some of them out"
+            )
     for label in {run.label for run in runs}:
         group = [run for run in runs if run.label == label]
         if len({run.setting for run in group}) > 1 or len({run.seed for run in group}) < len(group):
@@ -96,12 +102,21 @@ def _check(runs: Sequence["_Summary"]) -> None:
             )
 
 
+def _common_seed(runs: Sequence["_Summary"]) -> int:
+    labels = {run.label for run in runs}
+    for seed in dict.fromkeys(run.seed for run in runs):
+        if {run.label for run in runs if run.seed == seed} == labels:
+            return seed
+    raise ConfigError("expected a seed that all learners were run with, got none; add its runs or leave learners out")
+
+
 @dataclass(frozen=True)
 class _Summary:
     """What is kept of a run once its networks are let go."""
 
     label: str
     cell: str
+    stream: StreamConfig
     setting: str
     seed: int
     images: Tensor  # of the memory
@@ -111,12 +126,23 @@ class _Summary:
     memory: Spaces
     numbers: dict[str, float]
 
+    @property
+    def place(self) -> str:
+        """Data set and memory size."""
+        return self.cell.split("/", 1)[1]
+
     @classmethod
     def of(cls, run: Opened) -> "_Summary":
         images, labels = run.memory()
+        if not 1 < len(labels.unique()) < len(labels):
+            raise ConfigError(
+                f"expected a memory with several classes and two samples of one, got {len(labels)} samples of "
+                f"{len(labels.unique())} in {run.folder}; choose a run with a larger memory"
+            )
         memory = spaces(run, images)
-        test = spaces(run, run.dataset.test_images)
-        geometry, unseen = Geometry.of(memory.backbone, labels), Geometry.of(test.backbone, run.dataset.test_labels)
+        test, of = spaces(run, run.dataset.test_images), run.dataset.test_labels
+        came = torch.isin(of, torch.tensor(run.plan.class_order))  # of classes that never do, nothing was learned
+        geometry, unseen = Geometry.of(memory.backbone, labels), Geometry.of(test.backbone[came], of[came])
         numbers = {
             "silhouette": geometry.silhouette,
             "within": geometry.within,
@@ -131,6 +157,7 @@ class _Summary:
         return cls(
             run.label,
             run.config.cell,
+            run.config.stream,
             setting(run.config.plain()),
             run.config.seed,
             images.cpu(),
@@ -176,8 +203,8 @@ def _common(memories: Sequence[Tensor]) -> list[Tensor]:
     shared = [key for key in keys[0] if all(key in other for other in keys)]
     if len(shared) < 10:
         raise ConfigError(
-            f"expected runs whose memories share samples, got {len(shared)} in common; give runs of one data set, "
-            "memory size and seed"
+            f"expected runs whose memories share samples, 10 at least, got {len(shared)} in common; give runs of one "
+            "data set, seed and memory size, a larger one if need be"
         )
     return [torch.tensor([rows[key] for key in shared]) for rows in keys]
 

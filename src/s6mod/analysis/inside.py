@@ -2,7 +2,6 @@
 checkpoint. Of a pair of networks, the first is looked at.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,15 +25,18 @@ from s6mod.methods import Batch
 from s6mod.methods.base import Task
 
 Array = npt.NDArray[np.float64]
+UNKNOWN = "#DDDDDD"  # not white, which is a number
 BATCHES = 8  # over which gradients are averaged
 NAMED = 20  # classes whose names fit beside a matrix
+FIRST = "net1/"  # before the names of the first network of a pair
 
 
 def study_inside(folder: Path, device: str = "auto", data_root: str | None = None) -> Study:
     """All figures of the branch of one finished run."""
     run = open_run(folder, device, data_root)
     branch = _branch(run)
-    drawings = [*_over_time(run, branch), _between_classes(run, branch)]
+    records = run.records()
+    drawings = [*_over_time(run, branch, records), between_classes(run, branch)]
     entropy, terms = _entropies(run, branch), gradients(run)  # the gradients last: their passes move prototypes
     drawings.append(_losses(run, entropy, terms))
     columns = ("term", "mean weighted value", "gradient length", "share (%)", "cosine with the method's own")
@@ -46,10 +48,13 @@ def study_inside(folder: Path, device: str = "auto", data_root: str | None = Non
     text = (
         "Classes stand in the order of the stream. sigma_k and N_k: uncertainty and number of active patterns of each "
         "class, at the steps that were recorded. Load: mean gate weight of each pattern in one batch. Similarity of "
-        "Delta: mean cosine between samples of two classes in memory. Prototype distance: between class prototypes. "
+        "Delta: mean cosine between samples of two classes in memory, grey where it has no two. Prototype distance: "
+        "between class prototypes. "
         "Entropy of P (base head) and Q (branch) on test images. Gradient share: length of each weighted term's "
         f"gradient on the backbone, by the sum of all lengths, mean over {BATCHES} batches from memory."
     )
+    text += " Of the pair of networks, this is the first." if len(run.learner.peers) > 1 else ""
+    text += "".join(f" Warning of the run: {record['text']}." for record in records if record["kind"] == "warning")
     name = slug("inside", folder.resolve().name)
     return Study(name, title, text, drawings, [PlainTable("Pull of each loss term on the backbone", columns, rows)])
 
@@ -64,12 +69,11 @@ def _branch(run: Opened) -> S6MOD:
 # --- from the records -----------------------------------------------------------------------------------------
 
 
-def _over_time(run: Opened, branch: S6MOD) -> list[Drawing]:
+def _over_time(run: Opened, branch: S6MOD, records: Sequence[dict[str, Any]]) -> list[Drawing]:
     """sigma_k and N_k of each class, load of each pattern and distance of prototypes, over the steps recorded."""
-    lines = (json.loads(line) for line in (run.folder / "records.jsonl").read_text().splitlines())
-    prefix = "net1/" if len(run.learner.peers) > 1 else ""
+    prefix = FIRST if len(run.learner.peers) > 1 else ""
     steps, series = [], defaultdict(list)
-    for record in lines:
+    for record in records:
         if record["kind"] == "step" and f"{prefix}sigma" in record["figures"]:
             steps.append(record["step"])
             for name in ("sigma", "patterns", "seen", "pattern_load", "prototype_distance", "mean_patterns"):
@@ -137,7 +141,8 @@ def delta_similarity(delta: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     return torch.where(pairs > 0, total / pairs.clamp_min(1), torch.nan)
 
 
-def _between_classes(run: Opened, branch: S6MOD) -> Drawing:
+def between_classes(run: Opened, branch: S6MOD) -> Drawing:
+    """Similarity of Delta in memory, and distance of prototypes."""
     images, labels = run.memory()
     maps = [outputs[0].feature_map for outputs in run.predictor().outputs(images)]
     delta = torch.cat([branch.look(part)[1].cpu() for part in maps])
@@ -153,6 +158,7 @@ def _between_classes(run: Opened, branch: S6MOD) -> Drawing:
             (panel.axes[0, 1], distance.numpy(), "distance of prototypes", 0, None, "cividis"),
         ):
             image = axis.imshow(values, vmin=low, vmax=high, cmap=colours)
+            axis.set_facecolor(UNKNOWN)
             panel.figure.colorbar(image, ax=axis, label=label, location="top", shrink=0.9)
             axis.set_xlabel("class, in stream order")
             if len(names) <= NAMED:
@@ -160,8 +166,9 @@ def _between_classes(run: Opened, branch: S6MOD) -> Drawing:
         panel.axes[0, 0].set_ylabel("class, in stream order")
         _name_rows(panel.axes[0, 0], run)
         title = "Similarity of Delta and distance of prototypes between classes"
-        same, other = np.nanmean(np.diagonal(similarity)), np.nanmean(similarity[~np.eye(len(names), dtype=bool)])
-        alt = f"{title}. Mean cosine of Delta within a class {same:.2f}, between two {other:.2f}."
+        own = np.eye(len(names), dtype=bool)
+        same, other = _mean(similarity[own]), _mean(similarity[~own])
+        alt = f"{title}. Mean cosine of Delta within a class {same}, between two {other}."
         rows = [
             [a, b, _blank(similarity[i, j]), _blank(float(distance[i, j]))]
             for i, a in enumerate(names)
@@ -204,8 +211,9 @@ def gradients(run: Opened, batches: int = BATCHES) -> list[Pull]:
     )  # fmt: skip
     memory, random = learner.memory, torch.Generator().manual_seed(0)
     last = int(memory.tasks.max())
-    task = Task(last, 1, learner.task.seen, [c for c in run.plan.task_classes[-1] if c in learner.task.seen])
     rows = (memory.tasks == last).nonzero().flatten()
+    present = set(memory.labels[rows].tolist())
+    task = Task(last, 1, learner.task.seen, [c for c in learner.task.seen if c in present])
     sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(4, dtype=torch.float64))
     for _ in range(batches):
         chosen = memory.sample(run.config.stream.batch_size, random, among=rows)
@@ -245,24 +253,24 @@ def _pulls(terms: dict[str, Tensor], backbone: list[torch.nn.Parameter]) -> dict
 
 
 def _losses(run: Opened, entropy: dict[str, Array], terms: Sequence[Pull]) -> Drawing:
-    classes = run.dataset.num_classes
+    uniform = np.log(run.learner.config.num_classes)
     with canvas(1, 2, 2.5) as panel:
         left, right = panel.axes[0]
-        left.axhline(np.log(classes), color=GREY, linewidth=1, linestyle=DASHES[2], label="uniform")
+        left.axhline(uniform, color=GREY, linewidth=1, linestyle=DASHES[2], label="uniform")
         for place, (name, values) in enumerate(entropy.items()):
             style = {"color": COLOURS[place], "marker": MARKS[place], "linestyle": DASHES[place]}
             left.plot(range(1, len(values) + 1), values, markersize=3, label=f"{name}", **style)
-        left.set(xlabel="class, in stream order", ylabel="entropy (nats)", ylim=(0, None))
+        left.set(xlabel="class, in stream order", ylabel="entropy (nats)", ylim=(0, 1.05 * uniform))
+        left.xaxis.get_major_locator().set_params(integer=True)
         left.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2), columnspacing=1)
         right.barh(range(len(terms)), [100 * term.share for term in terms], color=COLOURS[0])
-        right.set_yticks(range(len(terms)), [term.name.removeprefix("branch/") for term in terms])
+        right.set_yticks(range(len(terms)), [term.name.removeprefix(FIRST).removeprefix("branch/") for term in terms])
         right.invert_yaxis()
         right.set_xlabel("share in the gradient of\nthe backbone (%)")
         title = "Entropy of P and Q, and each loss term's share in the gradient of the backbone"
         alt = (
             f"{title}. Mean entropy of P {entropy['P'].mean():.2f}, of Q {entropy['Q'].mean():.2f} of at most "
-            f"{np.log(classes):.2f} nats; shares: "
-            + ", ".join(f"{term.name} {100 * term.share:.0f} %" for term in terms)
+            f"{uniform:.2f} nats; shares: " + ", ".join(f"{term.name} {100 * term.share:.0f} %" for term in terms)
         )
         names = [run.dataset.class_names[c] for c in run.plan.class_order]
         rows: list[list[Any]] = [
@@ -292,6 +300,12 @@ def _name_rows(axis: Any, run: Opened) -> None:
     names = [run.dataset.class_names[c] for c in run.plan.class_order]
     if len(names) <= NAMED:
         axis.set_yticks(range(len(names)), names)
+
+
+def _mean(values: Array) -> str:
+    """In words: of what is known."""
+    known = values[~np.isnan(values)]
+    return f"{known.mean():.2f}" if known.size else "unknown"
 
 
 def _blank(value: float) -> float | str:

@@ -14,6 +14,7 @@ from s6mod.data import DataConfig, Dataset, StreamPlan
 from s6mod.engine.checkpoint import read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.run_config import RunConfig, read_run_config
+from s6mod.engine.run_folder import RunFolder
 from s6mod.errors import CheckpointError
 from s6mod.learner import Learner
 
@@ -39,6 +40,16 @@ class Opened:
         learner = self.learner
         return Predictor(learner.method, learner.peers, learner.memory, learner.engine)
 
+    def records(self) -> list[dict[str, Any]]:
+        """What it recorded on its way."""
+        file = self.folder / "records.jsonl"
+        try:
+            return [json.loads(line) for line in file.read_text().splitlines()]
+        except (OSError, ValueError):
+            raise CheckpointError(
+                f"expected the records of a run, got a damaged or missing {file}; restore it or run it again"
+            ) from None
+
     def memory(self) -> tuple[Tensor, Tensor]:
         """Images and labels (on the host) of the replay memory."""
         memory = self.learner.memory
@@ -58,13 +69,19 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
             f"expected a checkpoint in {folder}, got none; run it again with --set output.keep_checkpoint=true"
         )
     state, header = read_state(folder / "checkpoint")
-    if header["hash"] != config.hash:
+    begun_as = RunFolder(folder).begun_as
+    if header["hash"] != begun_as:
         raise CheckpointError(
-            f"expected a checkpoint of run {config.hash}, got one of {header['hash']} in {folder}; restore it"
+            f"expected a checkpoint of run {begun_as}, got one of {header['hash']} in {folder}; restore it"
         )
     dataset = _load(config.data)
     learner = Learner.from_config(config.learner_config(dataset))
     learner.load_state_dict(state["learner"], tuple(header["image_shape"]))
+    if not all(parameter.isfinite().all() for peer in learner.peers for parameter in peer.parameters()):
+        raise CheckpointError(
+            f"expected a run with finite weights, got {folder}, which diverged; run it again with a lower "
+            "method.optimizer.lr"
+        )
     plan = StreamPlan.load(folder / "stream.safetensors")
     result = json.loads((folder / "result.json").read_text())
     return Opened(folder, config, learner, dataset.to(learner.engine.device), plan, result)

@@ -7,9 +7,11 @@ from itertools import groupby
 
 from s6mod.analysis.study import Study
 from s6mod.config import assign
+from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse
 from s6mod.experiments.paper import Line, Metric, Section
+from s6mod.experiments.plan import count
 from s6mod.experiments.records import read_matrix
 from s6mod.experiments.schema import complete, setting
 from s6mod.experiments.store import StoredRun
@@ -90,14 +92,31 @@ class Answers:
         return Filled(self.question.name, self.question.title, rows)
 
 
-def whole_cell(text: str, data: str | None, memory: int | None, changes: Sequence[str] = ()) -> Cell:
-    """The cell that a study varies: the method named, with S6MOD, and ``branch.KEY=VALUE`` laid over it."""
-    cell = parse(text, data, memory)
+def whole_cell(
+    text: str, data: str | None, memory: int | None, changes: Sequence[str] = (), folder: str | None = None
+) -> Cell:
+    """The cell that a study varies: the method named, with S6MOD, and ``branch.KEY=VALUE`` laid over it.
+
+    ``folder``: where prepared data sets lie.
+    """
+    cell = parse(text, data, memory, folder)
     if cell.branch not in ("none", "s6mod") or cell.changes:
         raise ConfigError(
             f"expected METHOD[/DATA/MEMORY], got {text!r}; leave out its branch and give changes by --set"
         )
-    return replace(cell, branch="s6mod", changes=tuple(changes))
+    whole = replace(cell, branch="s6mod", changes=tuple(changes))
+    RunConfig.parse(whole.values())  # says what is wrong with a change
+    expect(whole, "name", "s6mod", "which varies S6MOD")
+    return whole
+
+
+def expect(whole: Cell, option: str, value: str | None, why: str) -> None:
+    """Refuse a branch that has another value there, with which a study would not show what its labels say."""
+    given = complete(whole.values())["branch"][option]
+    if given != value:
+        raise ConfigError(
+            f"expected branch.{option}={value or 'null'} in this study, {why}, got {given}; leave it out of --set"
+        )
 
 
 def split_changes(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -137,7 +156,7 @@ def answers(question: Question, runs: Sequence[StoredRun], wanted: int) -> Answe
     used = {id(run): run for by_seed in found.values() for run in by_seed.values()}
     seeds = sorted({run.seed for run in used.values()})
     devices = sorted({str(run.environment.get("device")) for run in used.values()})
-    note = f"{len(used)} runs, seeds {ranges(seeds)}, {precision} on {', '.join(devices)}."
+    note = f"{count(len(used), 'run')}, seeds {ranges(seeds)}, {precision} on {', '.join(devices)}."
     if len(used) < wanted:
         note += f" {wanted - len(used)} of {wanted} runs are missing here: not finished, or in another precision."
     return Answers(question, precision, found, note)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from s6mod.analysis.draw import DASHES, GREY, Canvas, band, canvas, legend_below, level
-from s6mod.analysis.question import Answers, Question, branch_option, slug
+from s6mod.analysis.question import Answers, Question, branch_option, expect, slug
 from s6mod.analysis.study import Drawing, Study, csv_text
 from s6mod.config import nearest
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell
 from s6mod.experiments.paper import PATTERNS, Metric, paper_figures
+from s6mod.experiments.tables import as_published
 from s6mod.metrics import AccuracyMatrix, Metrics
 
 WEIGHTS = {"alpha": (0.01, 0.1, 0.5, 1.0, 5.0), "beta": (0.1, 1.0, 5.0, 10.0, 25.0)}  # the paper's values
@@ -36,6 +37,8 @@ def _place(whole: Cell) -> str:
 
 def _weight(name: str) -> Callable[[Cell, Sequence[float] | None], Question]:
     def ask(whole: Cell, values: Sequence[float] | None) -> Question:
+        if name == "beta":
+            expect(whole, "variant", "paper", "as plus has no L_Cont")
         chosen = sorted({*map(float, values or WEIGHTS[name]), branch_option(whole, name)})
         cells = {whole.method: whole.base}
         for value in chosen:
@@ -68,7 +71,8 @@ def _sensitivity(found: Answers, name: str, chosen: list[float]) -> Study:
         text += "The control puts a confidence penalty of the same weight on the base head and has no branch. "
     with canvas(1, 2, 2.5) as panel:
         for axis, metric in zip(panel.axes[0], METRICS, strict=True):
-            level(axis, [*found.values(method, metric).values()] or [float("nan")], f"{method} alone")
+            if alone := found.values(method, metric):
+                level(axis, [*alone.values()], f"{method} alone")
             for place, (label, labels) in enumerate(series.items()):
                 _line(axis, found, labels, metric, label, place)
             axis.set_xticks(range(len(chosen)), [f"{value:g}" for value in chosen])
@@ -88,6 +92,7 @@ def _sensitivity(found: Answers, name: str, chosen: list[float]) -> Study:
 
 
 def _patterns(whole: Cell, values: Sequence[float] | None) -> Question:
+    expect(whole, "fixed_patterns", None, "which varies N_k itself")
     counts = sorted({int(value) for value in values or PATTERNS})
     cells = {whole.method: whole.base}
     for count in counts:
@@ -136,7 +141,10 @@ def _pattern_number(found: Answers, counts: list[int]) -> Study:
 def _routing(whole: Cell, values: Sequence[float] | None) -> Question:
     if values:
         raise ConfigError("expected no values for the routing study, which varies none, got some; leave out --values")
+    expect(whole, "fixed_patterns", None, "which varies N_k itself")
     size = int(branch_option(whole, "num_patterns"))
+    if size == 1:
+        raise ConfigError("expected patterns to choose among for the routing study, got num_patterns=1; raise it")
     cells = {whole.method: whole.base, "N_k by class": whole}
     for fixed, label in ((1, "N_k = 1"), (size, f"N_k = N = {size}")):
         cells[label] = replace(whole, changes=(*whole.changes, f"fixed_patterns={fixed}"))
@@ -152,12 +160,13 @@ def _routing_over_tasks(found: Answers) -> Study:
         for place, label in enumerate(label for label in found.question.cells if label in found.runs):
             matrices = found.matrices(label)
             accuracy = {seed: matrix.values.diagonal().tolist() for seed, matrix in matrices.items()}
-            forgetting = {seed: forgetting_over_tasks(matrix) for seed, matrix in matrices.items()}
+            method = found.question.whole.method
+            forgetting = {seed: forgetting_over_tasks(matrix, method) for seed, matrix in matrices.items()}
             for metric, by_seed, first in (("new-task accuracy", accuracy, 1), ("forgetting", forgetting, 2)):
                 for seed, series in by_seed.items():
                     rows += [[label, metric, seed, task, value] for task, value in enumerate(series, first)]
             tasks = len(next(iter(accuracy.values())))
-            shown = f"{label} alone" if label == found.question.whole.method else label
+            shown = f"{label} alone" if label == method else label
             order = (place - 1) % 4  # the method alone comes last in colours
             band(new, range(1, tasks + 1), list(zip(*accuracy.values(), strict=True)), shown, order)
             if tasks > 1:
@@ -178,10 +187,10 @@ def _routing_over_tasks(found: Answers) -> Study:
     return Study(found.question.name, found.question.title, text + found.note, [drawing], filled=found.table())
 
 
-def forgetting_over_tasks(matrix: AccuracyMatrix) -> list[float]:
-    """AF (as in CCL-DC) after task 2, 3, ..., T, from the tasks up to there."""
-    rows = matrix.rows()
-    return [Metrics.of(AccuracyMatrix.from_rows(rows[:tasks])).forgetting for tasks in range(2, len(rows) + 1)]
+def forgetting_over_tasks(matrix: AccuracyMatrix, method: str) -> list[float]:
+    """AF after task 2, 3, ..., T, from the tasks up to there, as the tables define it for this method."""
+    rows, name = matrix.rows(), as_published("forgetting", method)
+    return [Metrics.of(AccuracyMatrix.from_rows(rows[:tasks])).plain()[name] for tasks in range(2, len(rows) + 1)]
 
 
 STUDIES: dict[str, Callable[[Cell, Sequence[float] | None], Question]] = {

@@ -29,6 +29,6 @@ def ablate(
     from s6mod.analysis.question import split_changes, whole_cell
 
     branch, others = split_changes(assignments or [])
-    question = ablation(whole_cell(method, data, memory, branch)).over(others)
+    question = ablation(whole_cell(method, data, memory, branch, data_root)).over(others)
     place = {"out": out, "store": store, "device": device, "data_root": data_root}
     shared.carry_out(question, seeds, to, no_run, place, (workers, at_once, yes, quiet))

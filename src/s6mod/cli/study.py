@@ -1,5 +1,6 @@
 """``s6mod study``: sensitivity, number of patterns and routing; what it shares with ``s6mod ablate``."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -74,7 +75,8 @@ def study(
     from s6mod.analysis.studies import study as ask
 
     branch, others = split_changes(assignments or [])
-    question = ask(name, whole_cell(method, data, memory, branch), _numbers(values, name)).over(others)
+    whole = whole_cell(method, data, memory, branch, data_root)
+    question = ask(name, whole, _numbers(values, name)).over(others)
     place = {"out": out, "store": store, "device": device, "data_root": data_root}
     carry_out(question, seeds, to, no_run, place, (workers, at_once, yes, quiet))
 
@@ -99,6 +101,8 @@ def carry_out(
 
     require_matplotlib()
     out, store = place["out"], place["store"]
+    folder = to or out / "studies" / question.name
+    check_writable(folder)
     folders = [out, *(store if store is not None else [Path("results")])]
     found = scan(folder for folder in folders if folder.is_dir() or folder in (store or []))
     for problem in found.problems:
@@ -108,20 +112,37 @@ def carry_out(
         elsewhere["data"] = {"root": place["data_root"]}
     wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
     todo = sweep_of(wanted, {}, elsewhere, out, found)
-    console = Console()
+    console, outcome = Console(), None
     if not no_run:
         workers, at_once, yes, quiet = how
         outcome = launch(todo, console, place["device"], workers, at_once, 0, yes, quiet)
-        conclude(todo, outcome, len(todo.finished()))
-    answer = question.answer(answers(question, todo.finished(), todo.trainings))
-    deliver(answer, to or out / "studies" / answer.name, console)
+    runs = todo.finished()
+    if runs or no_run:
+        names = {(run.hash, run.own_data) for run in runs}  # a sweep takes each in one precision, whichever it finds
+        same = [run for run in found.finished if (run.hash, run.own_data) in names]
+        every = {run.path: run for run in (*same, *runs)}
+        deliver(question.answer(answers(question, list(every.values()), todo.trainings)), folder, console)
+    if outcome is not None:
+        conclude(todo, outcome, len(runs))
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse before the work, not after it, a folder that could not be written."""
+    from s6mod.errors import ConfigError
+
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(
+            f"expected a folder that can be written for figures and tables, got {folder}; choose another --to"
+        )
 
 
 def deliver(study: Any, folder: Path, console: Console) -> None:
-    """Print a study's tables, write its files and say where they are."""
+    """Write a study's files, print its tables and say where the files are."""
     from s6mod.experiments.columns import align
     from s6mod.experiments.render import show
 
+    study.write(folder)
     if study.filled is not None:
         show(study.filled, console)
     for each in study.tables:
@@ -129,5 +150,4 @@ def deliver(study: Any, folder: Path, console: Console) -> None:
         for line in align([each.columns, *each.rows], frozenset({0})):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(study.text, highlight=False, markup=False)
-    study.write(folder)
     console.print(str(folder), soft_wrap=True, highlight=False, markup=False)

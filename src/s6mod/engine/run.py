@@ -79,6 +79,7 @@ class Run:
     ) -> None:
         self.config, self.folder, self.watch = config, folder, watch
         self._files = RunFolder(folder)
+        self.hash = self._files.begun_as or config.hash
         self._states = Writer(folder / "checkpoint")
         data = dataset if dataset is not None else config.data.load()
         self.learner = Learner.from_config(config.learner_config(data))
@@ -89,7 +90,7 @@ class Run:
         if self.learner.engine.device.type == "cuda":
             torch.set_num_threads(1)  # the host's part of a step is too small to share; more threads only spin
         self.environment = describe(self.learner.engine.device)
-        subject = Subject(folder, config.cell, config.seed, config.hash, config.plain())
+        subject = Subject(folder, config.cell, config.seed, self.hash, config.plain())
         self.mirrors = Mirrors(config.output.track, subject)
         self._accuracy: float | None = None
         self._terms: dict[str, float] = {}
@@ -117,7 +118,7 @@ class Run:
             raise Held(f"expected a folder without a run, got {folder}, which has just got one; resume it")
         run.plan.save(folder / "stream.safetensors")
         content = {
-            "hash": config.hash,
+            "hash": run.hash,
             "data": run.dataset.fingerprint,
             "config": config.plain(),
             "environment": run.environment,
@@ -161,9 +162,9 @@ class Run:
 
     def _restore(self) -> None:
         state, header = read_state(self.folder / "checkpoint")
-        if header["hash"] != self.config.hash:
+        if header["hash"] != self.hash:
             raise CheckpointError(
-                f"expected a checkpoint of run {self.config.hash}, got one of {header['hash']} in {self.folder}; "
+                f"expected a checkpoint of run {self.hash}, got one of {header['hash']} in {self.folder}; "
                 "restore the right one"
             )
         if changed := differences(header["environment"], self.environment):
@@ -282,7 +283,7 @@ class Run:
         tree = {"learner": self.learner.state_dict(), "cursor": vars(self.cursor), "records_bytes": size}
         header = {
             "kind": "run",
-            "hash": self.config.hash,
+            "hash": self.hash,
             "config": self.learner.config.plain(),  # with these a Learner can be made of it
             "image_shape": self.learner.image_shape,
             "environment": self.environment,

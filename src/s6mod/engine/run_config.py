@@ -5,6 +5,7 @@ The hash of everything that can change a result names the run; folders, device a
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -47,11 +48,7 @@ class RunConfig(LearnerConfig):
     @property
     def hash(self) -> str:
         """Names the run: everything that can change its result, and nothing else."""
-        values = self.plain()
-        del values["output"]
-        del values["engine"]["device"], values["engine"]["capture"], values["engine"]["eval_batch"]
-        del values["data"]["root"]
-        return digest(values)
+        return _hash(self.plain())
 
     @property
     def cell(self) -> str:
@@ -83,17 +80,25 @@ class RunConfig(LearnerConfig):
 
 
 def read_run_config(folder: Path) -> RunConfig:
-    """The configuration a run folder was begun with."""
+    """The configuration a run folder was begun with; fields that are newer than the folder have their defaults."""
     file = folder / "config.json"
     try:
         content = json.loads(file.read_text())
-        config = RunConfig.parse(content["config"])
+        config, found = RunConfig.parse(content["config"]), _hash(content["config"])
     except OSError:
         raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"expected a run's configuration, got a damaged {file}; restore it") from None
-    if config.hash != content["hash"]:
+    if found != content["hash"]:
         raise CheckpointError(
             f"expected run {content['hash']} in {folder}, got a config.json that was edited; restore it"
         )
     return config
+
+
+def _hash(values: dict[str, Any]) -> str:
+    """Of plain values as they stand, whether or not the present version would write the same fields."""
+    engine = {key: value for key, value in values["engine"].items() if key not in ("device", "capture", "eval_batch")}
+    data = {key: value for key, value in values["data"].items() if key != "root"}
+    others = {key: value for key, value in values.items() if key != "output"}
+    return digest(others | {"engine": engine, "data": data})

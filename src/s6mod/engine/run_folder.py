@@ -27,6 +27,11 @@ class RunFolder:
         return (self.path / "config.json").exists()
 
     @property
+    def begun_as(self) -> str | None:
+        """The hash that the run was begun with, if there is one; a later version may have more fields to hash."""
+        return str(json.loads((self.path / "config.json").read_text())["hash"]) if self.begun else None
+
+    @property
     def result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
         file = self.path / "result.json"

@@ -1,0 +1,28 @@
+import re
+
+import numpy as np
+import pytest
+
+from s6mod.analysis.draw import band, canvas
+
+
+def test_no_text_of_an_svg_lies_below_its_edge():
+    with canvas(1, 2, 3.0, sharey=True) as panel:
+        for axis in panel.axes[0]:
+            image = axis.imshow(np.eye(10))
+            panel.figure.colorbar(image, ax=axis, label="distance", location="top", shrink=0.9)
+            axis.set_xticks(range(10), "0123456789", rotation=90)
+            axis.set_xlabel("class")
+        svg = panel.done("name", "title", "alt", "csv").svg
+    [height] = re.findall(r'viewBox="0 0 \S+ (\S+)"', svg)
+    baselines = dict(re.findall(r"<!-- (.+?) -->\s+<g[^>]*translate\(\S+ ([\d.]+)\)", svg))
+    assert {"class", "distance"} < baselines.keys()
+    assert all(0 < float(y) < float(height) - 2 for y in baselines.values())
+
+
+def test_the_spread_of_a_single_point_is_seen_too():
+    with canvas(1, 1, 2.0) as panel:
+        [[axis]] = panel.axes
+        band(axis, [3], [[20.0, 30.0]], "seeds", 0)
+        [segment] = axis.collections[0].get_segments()
+    assert segment[:, 1].tolist() == pytest.approx([25 - 50**0.5, 25 + 50**0.5])
