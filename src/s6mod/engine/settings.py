@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -33,7 +33,6 @@ class Engine:
     bfloat16: bool
     capture: bool
     eval_batch: int
-    memory_format: ClassVar[torch.memory_format] = torch.channels_last  # for tensor cores; on a CPU for narrow networks
 
     @classmethod
     def resolve(cls, config: EngineConfig) -> "Engine":
@@ -69,3 +68,8 @@ class Engine:
     def autocast(self) -> torch.autocast:
         """The context in which forward passes run."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """Channels-last where the tensor cores want it."""
+        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
