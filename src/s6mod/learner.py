@@ -5,12 +5,11 @@ needs and hands it to the engine; it knows nothing of data sets, run folders or 
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, SerializeAsAny
 from torch import Tensor
 
 from s6mod.branch import Branch, branches
@@ -24,46 +23,12 @@ from s6mod.engine.random import derive_seed, generator, seeded
 from s6mod.engine.settings import Engine, EngineConfig
 from s6mod.engine.step import Inputs, Ledger, Step, make_optimizer
 from s6mod.errors import CheckpointError, ConfigError, InputError
+from s6mod.learner_config import LearnerConfig
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
-
-
-class LearnerConfig(Config):
-    """Everything that makes a learner what it is."""
-
-    method: Annotated[SerializeAsAny[MethodConfig], BeforeValidator(methods.configure)] = Field(
-        description="the method and its options"
-    )
-    branch: Annotated[
-        SerializeAsAny[BranchConfig] | None,
-        BeforeValidator(lambda v: None if v is None else branches.configure(v)),
-    ] = Field(None, description="the branch and its options, or none")
-    num_classes: int = Field(ge=2, description="capacity: labels are 0 ... num_classes - 1, seen or not")
-    memory_size: int = Field(1000, ge=1, description="images kept for replay")
-    seed: int = Field(0, ge=0, description="all randomness derives from it")
-    boundaries: Literal["given", "on_new_class", "none"] = Field(
-        "given", description="task boundaries: told by end_task(), assumed when new classes arrive, or never"
-    )
-    boundary_patience: int = Field(
-        20,
-        ge=1,
-        description="on_new_class: batches without a new class that must lie before an assumed boundary",
-    )
-    engine: EngineConfig = EngineConfig()
-
-    @property
-    def primary(self) -> str:
-        """The name of the score table that predicts: the method's, or the branch's where a linear head would."""
-        primary = methods[self.method.name].primary
-        stands_in = self.branch is not None and branches[self.branch.name].predicts(self.branch)
-        return "branch" if stands_in and primary == "head" else primary
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as plain values: the classes of some options, such as those of pairs, are made and not written."""
-        return type(self).parse, (self.plain(),)
 
 
 class Learner:

@@ -212,29 +212,36 @@ def test_a_run_that_cannot_write_its_result_can_still_go_on(tmp_path, digits, mo
     assert finish(tmp_path / "r", digits)["steps"] == 15
 
 
-def test_one_runs_failure_does_not_cost_the_others_their_work(tmp_path, digits, monkeypatch):
-    """Two runs under way at once, as on a GPU; the second fails at its first record, before any checkpoint."""
+@pytest.fixture
+def two_at_once(tmp_path, digits, monkeypatch):
+    """Two runs under way at once, as on a GPU; the second is watched. Records come before any checkpoint."""
     monkeypatch.setattr(module_execute, "PROBE_STEPS", 1)
     monkeypatch.setattr(module_execute._Shift, "_room", lambda self: 2)
+    rare = {"output": {"log_every": 3, "checkpoint_every": 1000}}
+
+    def go(watch):
+        first, second = quick(**rare), quick(seed=1, **rare)
+        execute([
+            lambda: Run.begin(first, tmp_path / "a", digits),
+            lambda: Run.begin(second, tmp_path / "b", digits, watch),
+        ])  # fmt: skip
+
+    return go
+
+
+def test_one_runs_failure_does_not_cost_the_others_their_work(tmp_path, digits, two_at_once):
 
     def fail(progress):
         raise RuntimeError("out of order")
 
-    rare = {"output": {"log_every": 3, "checkpoint_every": 1000}}
-    runs = [
-        lambda: Run.begin(quick(**rare), tmp_path / "a", digits),
-        lambda: Run.begin(quick(seed=1, **rare), tmp_path / "b", digits, fail),
-    ]
     with pytest.raises(RuntimeError, match="out of order"):
-        execute(runs)
+        two_at_once(fail)
     gc.collect()
     assert Run.resume(tmp_path / "a", digits).cursor.position == 4  # one step alone, three beside the other
     assert not (tmp_path / "b" / "checkpoint").exists()  # the one that failed in mid-step is not saved
 
 
-def test_a_run_that_cannot_be_saved_does_not_cost_the_others_their_work(tmp_path, digits, monkeypatch):
-    monkeypatch.setattr(module_execute, "PROBE_STEPS", 1)
-    monkeypatch.setattr(module_execute._Shift, "_room", lambda self: 2)
+def test_a_run_that_cannot_be_saved_does_not_cost_the_others_their_work(tmp_path, digits, monkeypatch, two_at_once):
     save = Run.checkpoint
 
     def full(run):
@@ -246,13 +253,8 @@ def test_a_run_that_cannot_be_saved_does_not_cost_the_others_their_work(tmp_path
         monkeypatch.setattr(Run, "checkpoint", full)
         signal.raise_signal(signal.SIGTERM)
 
-    rare = {"output": {"log_every": 3, "checkpoint_every": 1000}}
-    runs = [
-        lambda: Run.begin(quick(**rare), tmp_path / "a", digits),
-        lambda: Run.begin(quick(seed=1, **rare), tmp_path / "b", digits, ask),
-    ]
     with pytest.raises(CheckpointError, match="disk is full"):
-        execute(runs)
+        two_at_once(ask)
     gc.collect()
     assert Run.resume(tmp_path / "b", digits).cursor.position == 3
 

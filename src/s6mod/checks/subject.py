@@ -18,7 +18,8 @@ from s6mod.branch.base import Branch, BranchConfig, Tap, branches
 from s6mod.checks.digit_stream import MEMORY_SIZE, NUM_CLASSES, PREFIX, TASK_ENDS, stream
 from s6mod.config import merge
 from s6mod.engine.checkpoint import Tree
-from s6mod.learner import Learner, LearnerConfig
+from s6mod.learner import Learner
+from s6mod.learner_config import LearnerConfig
 from s6mod.methods import Batch, MethodConfig, methods
 
 AnyMethod: TypeAlias = str | dict[str, Any] | MethodConfig

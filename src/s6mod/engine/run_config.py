@@ -13,7 +13,7 @@ from s6mod.config import Config, digest
 from s6mod.data import DataConfig, Dataset
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.learner import LearnerConfig
+from s6mod.learner_config import LearnerConfig
 from s6mod.methods import methods
 from s6mod.trackers import check_name
 

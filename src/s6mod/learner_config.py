@@ -1,0 +1,46 @@
+"""What makes a learner: its method, its branch, its memory and how it computes, as one strict configuration."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from s6mod.branch import branches
+from s6mod.branch.base import BranchConfig
+from s6mod.config import Config
+from s6mod.engine.settings import EngineConfig
+from s6mod.methods import MethodConfig, methods
+
+
+class LearnerConfig(Config):
+    """Everything that makes a learner what it is."""
+
+    method: Annotated[SerializeAsAny[MethodConfig], BeforeValidator(methods.configure)] = Field(
+        description="the method and its options"
+    )
+    branch: Annotated[
+        SerializeAsAny[BranchConfig] | None,
+        BeforeValidator(lambda v: None if v is None else branches.configure(v)),
+    ] = Field(None, description="the branch and its options, or none")
+    num_classes: int = Field(ge=2, description="capacity: labels are 0 ... num_classes - 1, seen or not")
+    memory_size: int = Field(1000, ge=1, description="images kept for replay")
+    seed: int = Field(0, ge=0, description="all randomness derives from it")
+    boundaries: Literal["given", "on_new_class", "none"] = Field(
+        "given", description="task boundaries: told by end_task(), assumed when new classes arrive, or never"
+    )
+    boundary_patience: int = Field(
+        20,
+        ge=1,
+        description="on_new_class: batches without a new class that must lie before an assumed boundary",
+    )
+    engine: EngineConfig = EngineConfig()
+
+    @property
+    def primary(self) -> str:
+        """The name of the score table that predicts: the method's, or the branch's where a linear head would."""
+        primary = methods[self.method.name].primary
+        stands_in = self.branch is not None and branches[self.branch.name].predicts(self.branch)
+        return "branch" if stands_in and primary == "head" else primary
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as plain values: the classes of some options, such as those of pairs, are made and not written."""
+        return type(self).parse, (self.plain(),)
