@@ -1,74 +1,75 @@
-"""How much accuracy depends on the step it is taken at: python benchmarks/evaluation_jitter.py DATA_ROOT [BRANCH].
+"""How much accuracy depends on the step it is taken at: python benchmarks/evaluation_jitter.py DATA_ROOT [CELL] --help.
 
-ER, narrow enough for a CPU, learns the first two tasks of CIFAR-100. After each of the last 20 steps it is scored on
-test images of the classes seen: with the running statistics of its BatchNorm layers, which are those of about the last
-ten batches, and with statistics taken anew from the whole memory, augmented as in training or as it is.
+A learner takes tasks of CIFAR-100, ten classes each. After each of the last 20 steps it is scored on test images of the
+classes seen, by each of its score tables: with the running statistics of its BatchNorm layers, which are those of about
+the last ten batches, and with statistics of the whole memory, as ``statistics: memory`` has them. The trajectory is the
+same for both. One line of JSON for each seed, then the means over seeds.
 """
 
-import sys
-from copy import deepcopy
-from statistics import mean, stdev
+import argparse
+import json
+from statistics import fmean, stdev
 
 import torch
-from torch import nn
 
 from s6mod import Learner
 from s6mod.data import load
+from s6mod.engine.evaluate import Predictor
+from s6mod.experiments.cells import parse
+from s6mod.learner_config import LearnerConfig
 
-TASKS, CLASSES, STEPS, IMAGES = 2, 10, 20, 60  # tasks, classes of each, last steps, test images of a class
+CLASSES, STEPS = 10, 20  # classes of a task, last steps
+NARROW = "er/cifar100/1000/method.network.width=16"  # enough for a CPU
 
 
 def accuracies(learner, images, labels):
-    learner._predictor = None  # its class means are those of other statistics
-    return {
-        name: 100 * (table.argmax(1) == labels).float().mean().item() for name, table in learner.scores(images).items()
-    }
-
-
-def recalibrate(learner, augmented):
-    """Statistics of BatchNorm from one pass over the memory, each batch weighing the same."""
-    network, method, memory = learner.peers[0].network, learner.method, learner.memory
-    layers = [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)]
-    momentum = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None
-    random = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for part in memory.images[: len(memory)].split(250):
-            pixels = method.prepare(part)
-            network(method.augment(pixels, random) if augmented else pixels)
-    for layer, value in zip(layers, momentum, strict=True):
-        layer.momentum = value
-
-
-def main():
-    data = load("cifar100", sys.argv[1])
-    branch = {"name": sys.argv[2]} if len(sys.argv) > 2 else None
-    learner = Learner({"name": "er", "network": {"width": 16}}, branch, num_classes=100, memory_size=1000)
-    random = torch.Generator().manual_seed(0)
-    order = torch.randperm(100, generator=random)
-    tests = torch.cat([(data.test_labels == c).nonzero()[:IMAGES, 0] for c in order[: TASKS * CLASSES]])
-    images, labels = data.test_images[tests], data.test_labels[tests]
+    """In percent, by table and statistics."""
     found = {}
-    for task in range(TASKS):
+    for way in ("running", "memory"):
+        predictor = Predictor(learner.method, learner.peers, learner.memory, learner.engine, way)
+        for name, table in predictor(images).items():
+            found[f"{name}, {way}"] = round(100 * (table.argmax(1) == labels).double().mean().item(), 2)
+    return found
+
+
+def trajectory(data, options, seed):
+    """Accuracies at the last steps, by table and statistics."""
+    values = {key: part for key, part in parse(options.cell).values().items() if key in LearnerConfig.model_fields}
+    learner = Learner.from_config(LearnerConfig.parse(values | {"num_classes": 100, "seed": seed}))
+    random = torch.Generator().manual_seed(seed)
+    order = torch.randperm(100, generator=random)
+    seen = order[: options.tasks * CLASSES]
+    tests = torch.cat([(data.test_labels == c).nonzero()[: options.images, 0] for c in seen])
+    images, labels = (part[tests].to(learner.engine.device) for part in (data.test_images, data.test_labels))
+    found = {}
+    for task in range(options.tasks):
         here = torch.isin(data.train_labels, order[task * CLASSES : (task + 1) * CLASSES]).nonzero()[:, 0]
         batches = here[torch.randperm(len(here), generator=random)].split(10)
         for step, batch in enumerate(batches):
             learner.learn(data.train_images[batch], data.train_labels[batch])
-            if task == TASKS - 1 and step >= len(batches) - STEPS:
-                network = learner.peers[0].network
-                kept = deepcopy(network.state_dict())
-                for statistics in ("running", "memory, augmented", "memory as it is"):
-                    if statistics != "running":
-                        recalibrate(learner, augmented=statistics == "memory, augmented")
-                    for table, accuracy in accuracies(learner, images, labels).items():
-                        found.setdefault((table, statistics), []).append(accuracy)
-                    network.load_state_dict(kept)
+            if task == options.tasks - 1 and step >= len(batches) - STEPS:
+                for name, accuracy in accuracies(learner, images, labels).items():
+                    found.setdefault(name, []).append(accuracy)
         learner.end_task()
-    for (table, statistics), values in sorted(found.items()):
-        spread = f"std {stdev(values):.2f} from {min(values):.2f} to {max(values):.2f}"
-        print(f"{table:7} {statistics:18} mean {mean(values):.2f} {spread}")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data_root")
+    parser.add_argument("cell", nargs="?", default=NARROW)
+    parser.add_argument("--tasks", type=int, default=2)
+    parser.add_argument("--images", type=int, default=60, help="test images of a class")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    options = parser.parse_args()
+    data = load("cifar100", options.data_root)
+    of_seeds = []
+    for seed in options.seeds:
+        of_seeds.append(trajectory(data, options, seed))
+        print(json.dumps({"cell": options.cell, "seed": seed, "accuracy": of_seeds[-1]}), flush=True)
+    for name in of_seeds[0]:
+        mean, last, jitter = (fmean(of(found[name]) for found in of_seeds) for of in (fmean, lambda a: a[-1], stdev))
+        print(f"{name:15} mean of the last {STEPS} steps {mean:.2f}, last {last:.2f}, std over steps {jitter:.2f}")
 
 
 if __name__ == "__main__":

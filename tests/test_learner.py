@@ -7,7 +7,6 @@ from states import assert_same_tree, trees_differ
 from s6mod import Learner
 from s6mod.data import load
 from s6mod.engine.checkpoint import write_state
-from s6mod.engine.evaluate import Predictor
 from s6mod.engine.step import Inputs, Ledger
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.methods import Batch, methods
@@ -301,7 +300,7 @@ def test_a_method_that_changes_its_networks_at_a_boundary_predicts_with_the_new_
     x = batch(9)[0]
     before = learner.scores(x)["ncm"]
     learner.end_task()
-    fresh = Predictor(learner.method, learner.peers, learner.memory, learner.engine)(x)["ncm"]
+    fresh = learner.predictor()(x)["ncm"]
     assert not torch.equal(fresh, before)
     assert torch.equal(learner.scores(x)["ncm"], fresh)
 

@@ -49,6 +49,7 @@ class Learner:
         seed: int = 0,
         boundaries: str = "given",
         boundary_patience: int = 20,
+        statistics: str = "running",
         engine: dict[str, Any] | EngineConfig | None = None,
     ) -> None:
         values = {
@@ -59,6 +60,7 @@ class Learner:
             "seed": _whole(seed),
             "boundaries": boundaries,
             "boundary_patience": boundary_patience,
+            "statistics": statistics,
             "engine": _plain(engine or {}),
         }
         self._setup(LearnerConfig.parse(values))
@@ -210,8 +212,12 @@ class Learner:
         images = as_uint8_images(x)
         self._check_shape(images)
         if self._predictor is None:
-            self._predictor = Predictor(self.method, self.peers, self.memory, self.engine)
+            self._predictor = self.predictor()
         return self._predictor(images.to(self.engine.device), only)
+
+    def predictor(self) -> Predictor:
+        """What predicts, from the learner as it is now."""
+        return Predictor(self.method, self.peers, self.memory, self.engine, self.config.statistics)
 
     def _check_shape(self, images: Tensor) -> None:
         if _shape(images) != self.image_shape:

@@ -32,6 +32,9 @@ class LearnerConfig(Config):
         ge=1,
         description="on_new_class: batches without a new class that must lie before an assumed boundary",
     )
+    statistics: Literal["running", "memory"] = Field(
+        "running", description="what BatchNorm predicts by: its running averages, or statistics of the memory's images"
+    )
     engine: EngineConfig = EngineConfig()
 
     @property

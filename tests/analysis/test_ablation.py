@@ -48,6 +48,7 @@ def test_what_cannot_be_asked_is_refused():
         whole_cell("er+confidence", None, None)
     with pytest.raises(ConfigError, match="dotted field"):
         split_changes(["seed=3"])
+    assert split_changes(["statistics=memory", "branch.beta=1"]) == (["branch.beta=1"], ["statistics=memory"])
     question = ablation(whole_cell("er", "digits", None))
     with pytest.raises(ConfigError, match="finished runs"):
         answers(question, [], 3)

@@ -33,13 +33,14 @@ SETTINGS = [
 ]
 
 
-def learner(method, branch, capture, precision="auto", size=16):
+def learner(method, branch, capture, precision="auto", **options):
     return Learner(
         {"name": method, "network": {"width": 8}, "memory_batch": 24},
         branch,
         num_classes=10,
         memory_size=60,
         engine={"device": "cuda", "capture": capture, "precision": precision, "deterministic": True},
+        **options,
     )
 
 
@@ -109,6 +110,23 @@ def test_a_captured_learner_saved_and_loaded_goes_on_to_the_same_bits(tmp_path):
             half = Learner.load(tmp_path)
         half.learn(x, y)
     assert_same_tree(straight.state_dict(), half.state_dict())
+
+
+@gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize(("method", "branch"), [("er", S6MOD), ("mose", None), ("ocm-ccldc", None)])
+def test_predicting_by_statistics_of_the_memory_leaves_captured_steps_alone(method, branch):
+    asked, silent = learner(method, branch, "auto", statistics="memory"), learner(method, branch, "auto")
+    for _, x, y in batches(12):
+        for one in (asked, silent):
+            one.learn(x, y)
+        asked.predict(x)
+    assert len(asked.step.graphs) >= 1
+    assert_same_tree(silent.state_dict(), asked.state_dict())
+    stem, expected = (one.predictor().peers[0].network.stem for one in (asked, silent))
+    sent = expected[0](asked.method.prepare(asked.memory.images[:60]))  # (60, C, 16, 16)
+    torch.testing.assert_close(stem[1].running_mean, sent.mean((0, 2, 3)), atol=2e-3, rtol=2e-2)
+    torch.testing.assert_close(stem[1].running_var, sent.var((0, 2, 3)), atol=2e-3, rtol=2e-2)
 
 
 @gpu

@@ -101,7 +101,7 @@ def test_the_last_record_but_one_says_what_was_taken_for_what(tmp_path, digits):
 @pytest.mark.parametrize("over", [{}, S6MOD, {"method": {"name": "duo", "network": {"width": 4}}}])
 def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, over):
     start(quick(**over), tmp_path / "straight", digits)
-    folder = tmp_path / "stopped"
+    folder = tmp_path / "stopped half way"
 
     for stop_at in (3, 7, 12):
 
@@ -109,7 +109,7 @@ def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, ov
             if progress.step >= at:
                 signal.raise_signal(signal.SIGTERM)
 
-        with pytest.raises(Interrupted, match=r"SIGTERM; go on with: s6mod train --resume"):
+        with pytest.raises(Interrupted, match=f"SIGTERM; go on with: s6mod train --resume '{folder}'$"):
             finish(folder, digits, ask) if folder.exists() else start(quick(**over), folder, digits, ask)
         assert not (folder / "result.json").exists()
     finish(folder, digits)

@@ -95,6 +95,8 @@ def test_a_cell_s_name_says_everything():
     assert parse(name).name == name
     config = values(name)
     assert (config["branch"]["beta"], config["method"]["optimizer"]["lr"]) == (0.5, 0.01)
+    by_memory = values("er/digits/50/statistics=memory")
+    assert (by_memory["statistics"], by_memory["branch"]) == ("memory", None)
     assert parse("er", "cifar100").name == "er/cifar100/2000"
     assert [cell.name for cell in parse_all(["er,er+s6mod", "er"], memory=9)] == ["er/digits/9", "er+s6mod/digits/9"]
 
@@ -108,6 +110,7 @@ def test_a_cell_s_name_says_everything():
         ("er/cifar10/many", "'many'"),
         ("er/cifar10/500/7", "'7'"),
         ("er/cifar10/500/beta=1", "branch"),
+        ("er/cifar10/500/seed=1", "branch"),
     ],
 )
 def test_a_mistyped_cell_is_one_sentence(name, hint):

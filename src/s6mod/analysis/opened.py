@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,7 @@ class Opened:
 
     def predictor(self) -> Predictor:
         """Passes of all images through all peers, in large batches."""
-        learner = self.learner
-        return Predictor(learner.method, learner.peers, learner.memory, learner.engine)
+        return self.learner.predictor()
 
     def records(self) -> list[dict[str, Any]]:
         """What it recorded on its way."""
@@ -63,7 +63,10 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
         elsewhere["data"] = {"root": data_root}
     config = RunConfig.parse(merge(read_run_config(folder).plain(), elsewhere))
     if not (folder / "result.json").exists():
-        raise CheckpointError(f"expected a finished run, got {folder} without a result; resume it first")
+        raise CheckpointError(
+            f"expected a finished run, got {folder} without a result; "
+            f"go on with: s6mod train --resume {shlex.quote(str(folder))}"
+        )
     if not (folder / "checkpoint" / "state.json").exists():
         raise CheckpointError(
             f"expected a checkpoint in {folder}, got none; run it again with --set output.keep_checkpoint=true"

@@ -9,7 +9,7 @@ from s6mod.analysis.study import Study
 from s6mod.config import assign
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import Cell, parse
+from s6mod.experiments.cells import Cell, parse, whole_field
 from s6mod.experiments.paper import Line, Metric, Section
 from s6mod.experiments.plan import count
 from s6mod.experiments.records import read_matrix
@@ -123,7 +123,7 @@ def split_changes(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
     """``key=value`` of the branch, which S6MOD alone takes, and of everything else, which every cell takes."""
     for assignment in assignments:
         assign({}, assignment)  # says what is wrong with it
-        if "." not in assignment.partition("=")[0]:
+        if whole_field(assignment) != assignment:
             raise ConfigError(
                 f"expected a dotted field such as stream.batch_size=20 in --set, got {assignment!r}; name it whole"
             )

@@ -4,6 +4,7 @@ Side by side, each run has a CUDA stream of its own and takes one step in its tu
 gaps of another. Runs share nothing but the data set, so each gives the result that it gives alone.
 """
 
+import shlex
 import signal
 import threading
 import time
@@ -25,12 +26,15 @@ SPARE = 0.8  # share of the free memory that further runs may plan with
 class Interrupted(S6modError):  # noqa: N818 - it is a request, not a fault
     """Runs were asked to stop and have saved their state."""
 
-    def __init__(self, runs: list[Run], not_begun: int, number: int) -> None:
-        commands = " and ".join(f"s6mod train --resume {run.folder}" for run in runs)
-        several = len(runs) + not_begun > 1
-        todo = "the same command again" if several else commands
+    def __init__(self, runs: list[Run], not_begun: int, number: int, advice: str | None = None) -> None:
+        """``advice``: how to go on, where it is neither to resume the one run nor to give the same command again."""
+        if advice is None:
+            alone = runs[0].folder if len(runs) == 1 and not not_begun else None
+            command = f"s6mod train --resume {shlex.quote(str(alone))}" if alone else "the same command again"
+            advice = f"go on with: {command}"
         waiting = f"; {not_begun} not begun" if not_begun else ""
-        super().__init__(f"stopped by {signal.Signals(number).name}{waiting}; go on with: {todo}")
+        super().__init__(f"stopped by {signal.Signals(number).name}{waiting}; {advice}")
+        self.runs, self.not_begun, self.number = runs, not_begun, number
         self.exit_code = 128 + number
 
 

@@ -2,9 +2,10 @@
 
     METHOD[+BRANCH]/DATA/MEMORY[/KEY=VALUE ...]
 
-such as ``onpro+s6mod/cifar100/2000`` or ``onpro+s6mod/cifar100/2000/beta=5``: a bare key is an option of the branch, a
-dotted one any field of the configuration. ``moe-mose`` names results, not trainings: it is what the experts of a
-training of ``mose`` predict together. Own data has the name of its file or folder, as in ``er/photos/500``.
+such as ``onpro+s6mod/cifar100/2000`` or ``onpro+s6mod/cifar100/2000/beta=5``: a bare key is a field of the run itself
+(``statistics``, ``boundaries``) or else an option of the branch, a dotted one any field of the configuration.
+``moe-mose`` names results, not trainings: it is what the experts of a training of ``mose`` predict together. Own data
+has the name of its file or folder, as in ``er/photos/500``.
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from s6mod.errors import ConfigError
 from s6mod.experiments.presets import BRANCHES, METHODS, datasets, preset
 from s6mod.experiments.schema import defaults
 
+PLACED = {"memory_size", "seed"}  # fields that are said otherwise than as changes
 SHARED = {"moe-mose": ("mose", "moe")}  # names of results: the training they come from, and its score table
 
 
@@ -67,9 +69,15 @@ class Cell:
         if self.root is not None:
             values = merge(values, {"data": {"root": self.root}})
         for change in self.changes:
-            key = change.partition("=")[0]
-            values = assign(values, change if "." in key else f"branch.{change}")
+            values = assign(values, whole_field(change))
         return values
+
+
+def whole_field(change: str) -> str:
+    """``KEY=VALUE`` of a cell with its key in full: a bare one may be the run's own, else it is the branch's."""
+    key = change.partition("=")[0]
+    own = {name for name, default in defaults()["run"].items() if not isinstance(default, dict)}
+    return change if "." in key or key in own - PLACED else f"branch.{change}"
 
 
 def parse(text: str, data: str | None = None, memory: int | None = None, folder: str | None = None) -> Cell:
@@ -96,7 +104,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
         memory = int(place[1])
     if memory is None:
         memory = int(preset(method, "none", name, None).get("memory_size") or defaults()["run"]["memory_size"])
-    if changes and not plus and any("." not in change.partition("=")[0] for change in changes):
+    if not plus and any(whole_field(change) != change for change in changes):
         raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
     return Cell(method, branch if plus else "none", name, memory, changes, root)
 

@@ -12,7 +12,7 @@ from s6mod.config import Config, assign, digest, merge
 from s6mod.data.streams import make_plan
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import Cell, parse
+from s6mod.experiments.cells import Cell, parse, whole_field
 from s6mod.experiments.costs import Cost, cost
 from s6mod.experiments.sweep import numbers
 from s6mod.tuning.space import Space, lay, parse_space
@@ -91,7 +91,7 @@ class Tuning:
         values |= {"branch": {"name": cell.branch}} if cell.branch != "none" else {}
         values["memory_size"] = cell.memory
         for change in cell.changes:
-            values = assign(values, change if "." in change.partition("=")[0] else f"branch.{change}")
+            values = assign(values, whole_field(change))
         return lay(merge(values, self.config.set), params)
 
     def run(self, params: dict[str, Any], seed: int) -> RunConfig:
