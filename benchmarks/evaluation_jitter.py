@@ -2,8 +2,8 @@
 
 A learner takes tasks of CIFAR-100, ten classes each. After each of the last 20 steps it is scored on test images of the
 classes seen, by each of its score tables: with the running statistics of its BatchNorm layers, which are those of about
-the last ten batches, and with statistics of the whole memory, as ``statistics: memory`` has them. The trajectory is the
-same for both. One line of JSON for each seed, then the means over seeds.
+the last ten batches; with statistics of the whole memory, as ``statistics: memory`` has them; and with those of the
+memory augmented as in training. The trajectory is the same for all. One line of JSON for each seed, then the means.
 """
 
 import argparse
@@ -22,11 +22,24 @@ CLASSES, STEPS = 10, 20  # classes of a task, last steps
 NARROW = "er/cifar100/1000/method.network.width=16"  # enough for a CPU
 
 
+class Augmented(Predictor):
+    """Takes the statistics of a view of the memory, drawn anew at each step."""
+
+    def _calibrated(self, peers):
+        prepare, random = self.method.prepare, torch.Generator(self.engine.device).manual_seed(0)
+        self.method.prepare = lambda images: self.method.augment(prepare(images), random)
+        try:
+            return super()._calibrated(peers)
+        finally:
+            del self.method.prepare
+
+
 def accuracies(learner, images, labels):
     """In percent, by table and statistics."""
     found = {}
-    for way in ("running", "memory"):
-        predictor = Predictor(learner.method, learner.peers, learner.memory, learner.engine, way)
+    ways = {"running": (Predictor, "running"), "memory": (Predictor, "memory"), "augmented": (Augmented, "memory")}
+    for way, (kind, statistics) in ways.items():
+        predictor = kind(learner.method, learner.peers, learner.memory, learner.engine, statistics)
         for name, table in predictor(images).items():
             found[f"{name}, {way}"] = round(100 * (table.argmax(1) == labels).double().mean().item(), 2)
     return found
@@ -69,7 +82,7 @@ def main():
         print(json.dumps({"cell": options.cell, "seed": seed, "accuracy": of_seeds[-1]}), flush=True)
     for name in of_seeds[0]:
         mean, last, jitter = (fmean(of(found[name]) for found in of_seeds) for of in (fmean, lambda a: a[-1], stdev))
-        print(f"{name:15} mean of the last {STEPS} steps {mean:.2f}, last {last:.2f}, std over steps {jitter:.2f}")
+        print(f"{name:17} mean of the last {STEPS} steps {mean:.2f}, last {last:.2f}, std over steps {jitter:.2f}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
+from s6mod.decimals import difference, spread
 from s6mod.experiments.cells import SHARED, Cell
 from s6mod.experiments.presets import METHODS
 from s6mod.experiments.schema import complete, setting
@@ -47,21 +48,19 @@ def of(results, cell):
 
 def row(name, *runs):
     (base, _), (control, _), (ours, _) = runs
-    means = [spread(Estimate.of(list(values.values()))) if values else "" for values, _ in runs]
+    means = [accuracy(Estimate.of(list(values.values()))) if values else "" for values, _ in runs]
     gains = [gain(paired(ours, base)), gain(paired(ours, control))]
     seeds = " / ".join(str(len(values)) for values, _ in runs)
     seconds = " / ".join(f"{fmean(times.values()):.0f}" if times else "-" for _, times in runs)
     return f"| {' | '.join([name, *means, *gains, seeds, seconds])} |"
 
 
-def spread(estimate):
-    return f"{estimate.mean:.2f}" + ("" if estimate.std is None else f" ± {estimate.std:.2f}")
+def accuracy(estimate):
+    return spread(estimate.mean, estimate.std, gap=" ")
 
 
 def gain(estimate):
-    if estimate is None:
-        return ""
-    return f"{estimate.mean:+.2f}" + ("" if estimate.half is None else f" ± {estimate.half:.2f}")
+    return "" if estimate is None else difference(estimate.mean, estimate.half, " ")
 
 
 def steps():
