@@ -68,6 +68,21 @@ def test_captured_steps_equal_eager_steps_to_the_bit(method, branch, precision):
 
 @gpu
 @pytest.mark.gpu
+def test_steps_on_a_stream_of_the_callers_equal_those_on_the_default_stream_to_the_bit():
+    beside, default = (learner("er", S6MOD, "auto") for _ in range(2))
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    for _, x, y in batches(20):
+        default.learn(x, y)
+        with torch.cuda.stream(stream):
+            beside.learn(x.cuda(), y)
+    torch.cuda.synchronize()
+    assert len(beside.step.graphs) == len(default.step.graphs) >= 1
+    assert_same_tree(default.state_dict(), beside.state_dict())
+
+
+@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("capture", ["auto", "off"])
 @pytest.mark.parametrize(("method", "branch"), SETTINGS)
 def test_no_step_waits_for_the_device(method, branch, capture):

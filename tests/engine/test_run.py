@@ -1,5 +1,6 @@
 import gc
 import json
+import os
 import random
 import signal
 import time
@@ -187,6 +188,24 @@ def test_several_runs_give_what_each_gives_alone(tmp_path, digits):
         alone = start(config, tmp_path / "alone" / config.hash, digits)
         assert result["matrices"] == alone["matrices"]
         assert_same_tree(state(tmp_path / "together" / config.hash), state(tmp_path / "alone" / config.hash))
+
+
+@pytest.mark.parametrize(("runs", "set_before", "expected"), [(1, None, None), (2, None, "8"), (2, "3", "3")])
+def test_several_runs_ask_for_a_work_queue_each_unless_the_user_has_said_how_many(
+    runs, set_before, expected, monkeypatch
+):
+    """With fewer queues than streams, runs side by side on a GPU would wait for each other."""
+    name, seen = "CUDA_DEVICE_MAX_CONNECTIONS", []
+    monkeypatch.setenv(name, set_before or "")
+    if set_before is None:
+        monkeypatch.delenv(name)
+
+    def make():
+        seen.append(os.environ.get(name))  # CUDA may be begun with from here on
+        raise RuntimeError("not today")
+
+    execute([make] * runs, failed=lambda number, error: None)
+    assert seen == [expected] * runs
 
 
 def test_a_checkpoint_that_is_not_to_be_kept_is_gone_at_the_end(tmp_path, digits):

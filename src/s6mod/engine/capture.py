@@ -7,6 +7,7 @@ also warm everything up; capturing itself computes nothing. The learner's state 
 
 from collections import Counter
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,33 +20,47 @@ EAGER_STEPS = 3  # of each signature before it is captured: shapes that come onl
 
 
 class CapturedStep:
-    """A ``Step`` on a CUDA stream of its own, replayed where its signature recurs."""
+    """A ``Step`` on the CUDA stream of its caller, replayed where its signature recurs.
+
+    As with everything in PyTorch, a caller who changes to another stream lets it wait for the one before.
+    """
 
     def __init__(self, step: Step) -> None:
         self.eager = step
-        self.cuda_stream = torch.cuda.Stream(step.engine.device)
         self.pool: Any = torch.cuda.graph_pool_handle()
         self.seen: Counter[Hashable] = Counter()
         self.graphs: dict[Hashable, _Recording] = {}
 
     def __call__(self, inputs: Inputs) -> tuple[str, ...]:
         """Take the step with inputs that may still be on the host; the names of its loss terms."""
-        signature = _signature(inputs)
+        device = self.eager.engine.device
+        caller = torch.cuda.current_stream(device)
+        # The device has few work queues, and what waits in one holds up every stream behind it: a run that has a stream
+        # of its own gets no second one. Beside the default stream, on which nothing can be captured, there is one.
+        if caller != torch.cuda.default_stream(device):
+            return self._take(inputs)
         # What the caller's stream computed must be there before we read it, and stay until we have.
-        self.cuda_stream.wait_stream(torch.cuda.current_stream(self.eager.engine.device))
-        with torch.cuda.stream(self.cuda_stream):
+        self._beside.wait_stream(caller)
+        with torch.cuda.stream(self._beside):
             if inputs.stream.images.is_cuda:
-                inputs.stream.images.record_stream(self.cuda_stream)
-            if signature not in self.graphs and self.seen[signature] >= EAGER_STEPS:
-                self.graphs[signature] = _Recording(self.eager, inputs, self.pool)
-            if signature in self.graphs:
-                terms = self.graphs[signature].replay(inputs)
-            else:
-                self.seen[signature] += 1
-                terms = self.eager(inputs)
+                inputs.stream.images.record_stream(self._beside)
+            terms = self._take(inputs)
         # Whoever goes on after the step (an evaluation, a saved state) sees its results.
-        torch.cuda.current_stream(self.eager.engine.device).wait_stream(self.cuda_stream)
+        caller.wait_stream(self._beside)
         return terms
+
+    @cached_property
+    def _beside(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self.eager.engine.device)
+
+    def _take(self, inputs: Inputs) -> tuple[str, ...]:
+        signature = _signature(inputs)
+        if signature not in self.graphs and self.seen[signature] >= EAGER_STEPS:
+            self.graphs[signature] = _Recording(self.eager, inputs, self.pool)
+        if signature in self.graphs:
+            return self.graphs[signature].replay(inputs)
+        self.seen[signature] += 1
+        return self.eager(inputs)
 
 
 class _Recording:

@@ -4,6 +4,7 @@ Side by side, each run has a CUDA stream of its own and takes one step in its tu
 gaps of another. Runs share nothing but the data set, so each gives the result that it gives alone.
 """
 
+import os
 import shlex
 import signal
 import threading
@@ -55,8 +56,13 @@ def execute(
     runs follow one another. ``failed``: told the number of a run that fails, and why, while the others go on; without
     it, the first failure ends all.
     """
+    waiting = list(runs)
+    if len(waiting) > 1:
+        # A work queue for each run's stream, or one run's work would wait behind another's. CUDA reads this when a
+        # process first uses it. Its usual number is as high, but a process that shares the device by MPS gets only two.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", str(MOST_AT_ONCE))
     with stopping_politely() as request:
-        return _Shift(list(runs), at_once, request, failed).work()
+        return _Shift(waiting, at_once, request, failed).work()
 
 
 class _Shift:
