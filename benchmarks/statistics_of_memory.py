@@ -16,7 +16,7 @@ HEADER = ("cell", "variant", "precision", "seed", "table", "running", "memory")
 
 def main():
     data_root, *folders = sys.argv[1:]
-    out = csv.writer(sys.stdout)
+    out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(HEADER)
     for folder in map(Path, folders):
         run = open_run(folder, "auto", data_root)

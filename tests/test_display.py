@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from s6mod.display import RunDisplay
+from s6mod.display import RunDisplay, result_table
 from s6mod.engine.run import Progress
 from s6mod.engine.run_config import RunConfig
 from s6mod.experiments.cells import parse
@@ -40,3 +40,11 @@ def test_a_narrow_terminal_shows_whole_words_or_none(cell, width, end):
 
 def test_a_run_that_never_began_leaves_no_bar_behind():
     assert shown("er/digits", 80, None) == ""
+
+
+def test_forgetting_that_rounds_to_nothing_has_no_minus():
+    metrics = {"accuracy": 90.0, "forgetting": -0.01, "learning_accuracy": 90.0}
+    result = {"cell": "er/digits", "primary": "head", "metrics": {"head": metrics}, "ms_per_step": 4, "bytes_held": 0}
+    console = Console(file=io.StringIO(), width=100)
+    console.print(result_table([result]))
+    assert " 90.0 0.0 " in " ".join(console.file.getvalue().split())

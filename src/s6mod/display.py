@@ -11,6 +11,7 @@ from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from rich.text import Text
 
+from s6mod.decimals import spread
 from s6mod.engine.run import Progress
 from s6mod.engine.run_config import RunConfig
 
@@ -114,7 +115,7 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
                 cell if primary else "",
                 name,
                 str(len(runs)) if primary else "",
-                *(spread([m[key] for m in metrics]) for key in ("accuracy", "forgetting", "learning_accuracy")),
+                *(_over_seeds([m[key] for m in metrics]) for key in ("accuracy", "forgetting", "learning_accuracy")),
                 f"{mean(run['ms_per_step'] for run in runs):.0f}" if primary else "",
                 f"{runs[0]['bytes_held'] / 1e6:.0f}" if primary else "",
                 style="" if primary else "dim",
@@ -122,6 +123,5 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
-def spread(values: list[float]) -> str:
-    """``mean±standard deviation`` (n - 1), or the value alone if there is one."""
-    return f"{mean(values):.1f}±{stdev(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
+def _over_seeds(values: list[float]) -> str:
+    return spread(mean(values), stdev(values) if len(values) > 1 else None, digits=1)

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from s6mod.analysis.draw import band, canvas
+from s6mod.analysis.draw import band, canvas, number_from_one
 
 
 def test_no_text_of_an_svg_lies_below_its_edge():
@@ -26,3 +26,13 @@ def test_the_spread_of_a_single_point_is_seen_too():
         band(axis, [3], [[20.0, 30.0]], "seeds", 0)
         [segment] = axis.collections[0].get_segments()
     assert segment[:, 1].tolist() == pytest.approx([25 - 50**0.5, 25 + 50**0.5])
+
+
+@pytest.mark.parametrize(("size", "told"), [(4, [1, 2, 3, 4]), (21, [5, 10, 15, 20]), (200, [50, 100, 150, 200])])
+def test_rows_are_counted_from_one_in_round_numbers(size, told):
+    with canvas(1, 1, 2.0) as panel:
+        [[axis]] = panel.axes
+        axis.imshow(np.zeros((size, size)))
+        number_from_one(axis.yaxis, size)
+        assert axis.get_yticks().tolist() == [number - 1 for number in told]
+        assert [label.get_text() for label in axis.get_yticklabels()] == [str(number) for number in told]

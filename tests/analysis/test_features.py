@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -92,6 +93,16 @@ def test_the_picture_is_of_a_seed_that_all_learners_have(opened):
         study_features(folders[:3])
 
 
+def test_colours_of_many_classes_have_a_key_and_no_line_under_a_picture_reaches_into_the_next(runs, monkeypatch):
+    monkeypatch.setattr("s6mod.analysis.features.FEW", 5)
+    [drawing] = study_features([runs["er"], runs["er+s6mod"]], "cpu").drawings
+    texts = re.findall(r"<!-- (.+?) -->", drawing.svg, re.DOTALL)
+    assert "class, in stream order" in texts
+    lines = [line for text in texts if text.startswith("silhouette") for line in text.splitlines()]
+    assert lines
+    assert max(map(len, lines)) <= 26  # letters of nine points in half of 4.8 inches
+
+
 def test_runs_of_several_streams_or_memory_sizes_are_refused(opened):
     base, run = opened("er")
     other = run.config.stream.model_copy(update={"batch_size": 5})
@@ -125,6 +136,14 @@ def test_a_run_that_diverged_is_refused(runs, tmp_path):
     write_state(tmp_path / "run" / "checkpoint", state, header)
     with pytest.raises(CheckpointError, match="diverged"):
         open_run(tmp_path / "run", "cpu")
+
+
+def test_a_run_under_way_is_refused_with_the_command_that_ends_it(runs, tmp_path):
+    folder = tmp_path / "half a run"
+    folder.mkdir()
+    (folder / "config.json").write_bytes((runs["er"] / "config.json").read_bytes())
+    with pytest.raises(CheckpointError, match=f"go on with: s6mod train --resume '{folder}'$"):
+        open_run(folder, "cpu")
 
 
 def test_a_run_without_a_checkpoint_is_refused(runs, tmp_path):

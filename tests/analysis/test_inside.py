@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 
 import pytest
@@ -60,6 +61,29 @@ def test_the_study_shows_what_was_recorded(copied, tmp_path, call):
     assert len(seen) == 10
     [load] = [r for r in csv.DictReader(io.StringIO(figures["load"]["csv"])) if int(r["step"]) == last["step"]]
     assert [float(load[f"load_{i}"]) for i in (1, 2, 3)] == last["figures"]["pattern_load"]
+
+
+def test_many_classes_are_numbered_and_many_points_have_no_marks(runs, monkeypatch):
+    def drawn():
+        return {each.name: each for each in study_inside(runs["er+s6mod"], "cpu").drawings}
+
+    few = drawn()
+    monkeypatch.setattr("s6mod.analysis.inside.NAMED", 5)
+    monkeypatch.setattr("s6mod.analysis.inside.MOST_MARKS", 3)
+    many = drawn()
+    for name in ("classes", "routing"):
+        numbers = [set(re.findall(r"<!-- (\d+) -->", drawing[name].svg)) for drawing in (few, many)]
+        assert {"7", "9"} <= numbers[0] - numbers[1]  # names before, and only every second number now
+    for name in ("losses", "load"):
+        marks = [drawing[name].svg.count("<use") for drawing in (few, many)]
+        assert marks[1] < marks[0]
+
+
+def test_the_data_has_each_pair_of_classes_once_and_six_digits(runs):
+    run = open_run(runs["er+s6mod"], "cpu")
+    rows = list(csv.DictReader(io.StringIO(between_classes(run, run.learner.peers[0].branch).csv)))
+    assert len({frozenset((row["class"], row["other"])) for row in rows}) == len(rows) == 10 * 11 / 2
+    assert all(len(row["distance"].replace(".", "").lstrip("0")) <= 6 for row in rows)
 
 
 def test_gradients_are_of_the_latest_task_that_the_memory_holds(runs, monkeypatch):

@@ -1,5 +1,6 @@
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -33,9 +34,13 @@ def test_the_control_has_every_alpha_that_the_branch_has():
 
 
 def test_the_papers_sensitivity_stands_beside_its_own_cell():
-    figures = study("alpha", whole_cell("onpro", "cifar100", 2000)).paper
-    assert figures["alpha = 0.01"][0][0] == 36.8
-    assert figures.keys() <= study("alpha", whole_cell("onpro", "cifar100", 2000)).cells.keys()
+    ours = whole_cell("onpro", "cifar100", 2000)
+    published = replace(ours, changes=("beta=25.0",))
+    for name, whole, first in (("alpha", published, "alpha = 0.01"), ("beta", ours, "beta = 0.1")):
+        question = study(name, whole)
+        assert question.paper[first][0][0] == {"alpha": 36.8, "beta": 36.5}[name]
+        assert question.paper.keys() <= question.cells.keys()
+    assert not study("alpha", ours).paper  # the paper varies alpha at another beta
 
 
 def test_patterns_are_counted_with_routing_and_with_all_active():

@@ -65,7 +65,7 @@ def test_methods_have_their_published_options():
     assert values("mose/tiny-imagenet/2000")["method"]["mean"] == [0.4802, 0.4480, 0.3975]
 
 
-def test_the_branch_has_the_published_weights_but_for_beta_on_er_and_mose():
+def test_the_branch_has_the_published_weights_but_for_beta_on_cifar():
     def weights(name):
         branch = values(name)["branch"]
         return branch["num_patterns"], branch["alpha"], branch["beta"]
@@ -74,10 +74,18 @@ def test_the_branch_has_the_published_weights_but_for_beta_on_er_and_mose():
     assert weights("er+s6mod/cifar100/5000") == (8, 1, 0.5)
     assert weights("er+s6mod/tiny-imagenet/5000") == (10, 1, 5)
     assert weights("er+s6mod/tiny-imagenet/10000") == (10, 0.5, 2.5)
-    assert weights("onpro+s6mod/cifar100/2000") == (5, 5, 25)
+    assert weights("onpro+s6mod/cifar100/2000") == (5, 5, 0.5)
+    assert weights("ocm+s6mod/cifar100/2000") == (8, 10, 0.5)
+    assert weights("ocm+s6mod/tiny-imagenet/5000") == (10, 0.2, 10)
     assert weights("mose+s6mod/cifar100/2000") == (8, 1, 0.5)
-    beside = {line.cell.name for s in table("1").sections for line in s.lines if line.label.endswith("paper's weights")}
-    assert "er+s6mod/cifar100/2000/alpha=1.0/beta=5.0" in beside
+    beside = {
+        line.cell.name for s in table("1").sections for line in s.lines if line.label.endswith("published weights")
+    }
+    assert {"er+s6mod/cifar100/2000/beta=5.0", "onpro+s6mod/cifar100/5000/beta=25.0"} < beside
+    for name in beside:
+        own, published = values("/".join(name.split("/")[:3])), values(name)
+        assert own["branch"].pop("beta") != published["branch"].pop("beta")
+        assert own == published
     assert {name.split("/")[1] for name in beside} == {"cifar10", "cifar100"}  # elsewhere the preset has them
     assert values("ocm+s6mod/tiny-imagenet/2000")["branch"]["d_inner"] == 256
 
@@ -153,7 +161,7 @@ def test_studies_say_what_they_change():
     assert lines["onpro + s6mod"].changes == ()
     fixed = {line.cell.changes for line in table("patterns").sections[0].lines}
     assert {("fixed_patterns=1",), ("fixed_patterns=5",), ("num_patterns=16", "fixed_patterns=16")} <= fixed
-    whole = setting(complete(parse("onpro+s6mod/cifar100/2000").values()))
+    whole = setting(complete(parse("onpro+s6mod/cifar100/2000/beta=25.0").values()))
     published = {line.label: line.cell for section in table("sensitivity").sections for line in section.lines}
     assert setting(complete(published["alpha = 5"].values())) == whole
     assert setting(complete(published["beta = 25"].values())) == whole

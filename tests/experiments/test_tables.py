@@ -89,6 +89,7 @@ def test_the_ncm_table_reads_the_ncm_scores(store):
 
 def test_one_run_serves_every_study_that_has_it(tmp_path, write_run):
     write_run(tmp_path, "onpro+s6mod/cifar100/2000")
+    write_run(tmp_path, "onpro+s6mod/cifar100/2000/beta=25.0")
     table = rows(tmp_path, "sensitivity")
     assert {row.learner for row in table.values() if row.ours} == {"alpha = 5", "beta = 25"}
     assert sum(row.ours is not None for row in rows(tmp_path, "patterns").values()) == 2
@@ -110,6 +111,16 @@ def test_every_format_holds_the_same_rows(store, call):
     out = call(*command, "terminal")[1]
     assert all(len(line) <= 100 for line in out.splitlines())
     assert "34.00±1.00" in out
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex"])
+def test_a_difference_that_rounds_to_nothing_has_no_minus(tmp_path, write_run, call, form):
+    write_run(tmp_path, ER, accuracy=34.55)
+    write_run(tmp_path, OURS, accuracy=34.549)  # the paper's is 34.55
+    _, out, _ = call("table", "1", "--store", tmp_path, "--only-run", "--format", form)
+    [line] = [line for line in out.splitlines() if line.lstrip("| ").startswith("er+s6mod")]
+    assert line.count("+0.00") == 2  # from the paper's, and from the base's
+    assert "-0.00" not in out
 
 
 def test_the_page_is_written_from_records_and_checked(store, tmp_path, monkeypatch, call):

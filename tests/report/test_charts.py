@@ -1,6 +1,7 @@
 import csv
 import io
 import re
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -99,6 +100,22 @@ def test_every_column_of_a_heat_map_has_its_name_inside_the_picture():
     assert [name for name, _ in upright(figure)] == names
     [x_label] = [e for e in drawn(figure).iter("{http://www.w3.org/2000/svg}text") if e.text == "taken for"]
     assert max(end for _, end in upright(figure)) < float(x_label.get("y")) - 9 < height(figure)
+
+
+@pytest.mark.parametrize("square", [True, False])
+def test_names_that_have_no_room_give_way_to_round_numbers_that_keep_apart(square):
+    names = [f"a long name of class {k}" for k in range(200)]
+    columns = names if square else [str(k) for k in range(50)]
+    figure = heat_map("a", "t", [[1.0] * len(columns)] * 200, names, columns, "x", "class", "%", 100, square=square)
+    shown = [e for e in drawn(figure).iter("{http://www.w3.org/2000/svg}text") if e.text.isdigit()]
+    beside = [e for e in shown if e.get("text-anchor") == "end" and e.text != "0"]
+    assert [e.text for e in beside] == [str(10 * k) for k in range(1, 21)]
+    below = [e for e in shown if e.get("text-anchor") == "middle"]
+    for texts, axis, room in ((beside, "y", 12), (below, "x", 7 * 3)):
+        places = [float(e.get(axis)) for e in texts]
+        assert min(after - before for before, after in pairwise(places)) >= room
+    assert height(figure) < 500
+    assert [row[0] for row in table(figure)[1:]] == names  # the data has them
 
 
 def test_names_in_wide_letters_are_cut_where_they_take_the_room_of_narrow_ones():

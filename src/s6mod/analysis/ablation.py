@@ -8,6 +8,7 @@ from dataclasses import replace
 from s6mod.analysis.draw import COLOURS, GREY, canvas
 from s6mod.analysis.question import Answers, Question, branch_option, expect, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
+from s6mod.decimals import difference
 from s6mod.experiments.cells import Cell
 from s6mod.experiments.paper import Metric, ablation_cells, paper_figures
 from s6mod.experiments.presets import CONTROLS
@@ -90,6 +91,4 @@ def _against_controls(found: Answers) -> PlainTable:
 
 
 def _say(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "not run"
-    return f"{estimate.mean:+.2f}" + (f" ± {estimate.half:.2f}" if estimate.half is not None else "")
+    return difference(estimate.mean, estimate.half, " ") if estimate else "not run"

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,6 +19,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1)))
 GREY = "#767676"
+MOST_TICKS = 5  # along one of two panels side by side
+MOST_MARKS = 25  # of a line: more cover it
 WIDTH = 4.8  # inches; a column of 3.3 inches still shows its text at 6 points
 STYLE = {
     "font.size": 9,
@@ -80,6 +83,13 @@ def band(axis: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label:
 def level(axis: Any, values: Sequence[float], label: str) -> None:
     """A grey line across the panel: what does not depend on x."""
     axis.axhline(fmean(values), color=GREY, linewidth=1.2, linestyle=(0, (3, 2)), label=label)
+
+
+def number_from_one(axis: Any, size: int) -> None:
+    """Round numbers at the rows or columns 0, 1, ... of a matrix, which people count from 1 on."""
+    every = next(m * 10**k for k in count() for m in (1, 2, 5) if m * 10**k >= size / MOST_TICKS)
+    places = range(every - 1, size, every)
+    axis.set_ticks(places, [str(place + 1) for place in places])
 
 
 def legend_below(panel: Canvas, columns: int = 3) -> None:

@@ -15,11 +15,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from s6mod.analysis.draw import COLOURS, MARKS, canvas, legend_below
+from s6mod.analysis.draw import COLOURS, MARKS, Canvas, canvas, legend_below
 from s6mod.analysis.opened import Opened, open_run, task_accuracy
 from s6mod.analysis.question import ranges, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.data.streams import StreamConfig
+from s6mod.decimals import decimal, spread
 from s6mod.errors import ConfigError
 from s6mod.experiments.schema import setting
 from s6mod.experiments.statistics import Estimate
@@ -216,7 +217,7 @@ def _pictures(runs: Sequence[_Summary], rows: Sequence[Tensor], labels: Tensor) 
     data: list[list[Any]] = []
     columns = min(len(runs), 2)
     lines = -(-len(runs) // columns)
-    with canvas(lines, columns, 0.4 + 2.75 * lines) as panel:
+    with canvas(lines, columns, 0.4 + 2.9 * lines) as panel:
         for axis, run, chosen in zip(panel.axes.flat, runs, rows, strict=False):
             points = _tsne(run.memory.backbone[chosen])
             _scatter(axis, points, places, names)
@@ -227,6 +228,8 @@ def _pictures(runs: Sequence[_Summary], rows: Sequence[Tensor], labels: Tensor) 
             axis.set_visible(False)
         if len(names) <= FEW:
             legend_below(panel, 5)
+        else:
+            _key(panel, len(names))
         title = f"t-SNE of the memory's features, seed {runs[0].seed}"
         panel.figure.suptitle(f"{title} (no unit)", fontsize=9)
         alt = f"{title}. " + "; ".join(f"{run.label}: {_under(run.numbers)}".replace("\n", ", ") for run in runs)
@@ -253,9 +256,19 @@ def _scatter(axis: Any, points: Array, places: npt.NDArray[np.int64], names: Seq
         axis.scatter(*here.T, color=colour, label=name, rasterized=True, **style)
 
 
+def _key(panel: Canvas, classes: int) -> None:
+    """What the colours mean where there are too many for a legend."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    colours = ScalarMappable(Normalize(1, classes), "viridis")
+    place = {"location": "bottom", "shrink": 0.6, "aspect": 40}
+    panel.figure.colorbar(colours, ax=panel.axes, label="class, in stream order", **place)
+
+
 def _under(numbers: dict[str, float]) -> str:
-    """The numbers under a picture, in two or three short lines."""
-    text = f"silhouette {numbers['silhouette']:.2f}, within/between {numbers['within/between']:.2f}\n"
+    """The numbers under a picture, in short lines: another picture is beside it."""
+    text = f"silhouette {decimal(numbers['silhouette'])}\nwithin/between {numbers['within/between']:.2f}\n"
     text += f"NCM Acc {numbers['NCM Acc (%)']:.1f} %"
     own = numbers.get("NCM Acc, branch (%)")
     return text if own is None else f"{text}\nNCM Acc, branch {own:.1f} %"
@@ -272,12 +285,9 @@ def _table(runs: Sequence[_Summary]) -> PlainTable:
         texts = []
         for column in columns:
             values = [run.numbers[column] for run in group if column in run.numbers]
-            texts.append(_spread(Estimate.of(values)) if values else "")
+            found = Estimate.of(values) if values else None
+            texts.append(spread(found.mean, found.std) if found else "")
         rows.append([label, ranges(sorted(run.seed for run in group)), *texts])
     return PlainTable(
         "Compactness and nearest class mean (mean ± std over seeds)", ("learner", "seeds", *columns), rows
     )
-
-
-def _spread(value: Estimate) -> str:
-    return f"{value.mean:.2f}" if value.std is None else f"{value.mean:.2f}±{value.std:.2f}"

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.analysis.draw import COLOURS, DASHES, GREY, MARKS, canvas
+from s6mod.analysis.draw import COLOURS, DASHES, GREY, MARKS, MOST_MARKS, canvas, number_from_one
 from s6mod.analysis.opened import Opened, open_run
 from s6mod.analysis.question import slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.branch import S6MOD
+from s6mod.decimals import decimal, difference
 from s6mod.engine.step import Inputs, Step
 from s6mod.errors import ConfigError
 from s6mod.methods import Batch
@@ -41,7 +42,7 @@ def study_inside(folder: Path, device: str = "auto", data_root: str | None = Non
     drawings.append(_losses(run, entropy, terms))
     columns = ("term", "mean weighted value", "gradient length", "share (%)", "cosine with the method's own")
     rows = [
-        [term.name, f"{term.value:.4f}", f"{term.length:.4f}", f"{100 * term.share:.1f}", f"{term.cosine:+.2f}"]
+        [term.name, f"{term.value:.4f}", f"{term.length:.4f}", f"{100 * term.share:.1f}", difference(term.cosine)]
         for term in terms
     ]
     title = f"Inside the branch: {run.config.cell}, seed {run.config.seed}"
@@ -103,9 +104,10 @@ def _routing(run: Opened, steps: Sequence[int], sigma: Array, count: Array, E: i
         alt = f"{title}. At the end N_k is {latest.min():.0f} to {latest.max():.0f} of {E}, mean {latest.mean():.2f}."
         names = [run.dataset.class_names[c] for c in run.plan.class_order]
         rows = [
-            [step, names[k], _blank(sigma[k, t]), _blank(count[k, t])]
+            [step, names[k], _number(sigma[k, t]), _number(count[k, t])]
             for t, step in enumerate(steps)
             for k in range(len(names))
+            if not np.isnan(count[k, t])  # seen by then
         ]
         return panel.done("routing", title, alt, csv_text(("step", "class", "sigma", "N_k"), rows))
 
@@ -117,7 +119,7 @@ def _load(steps: Sequence[int], load: Array, series: dict[str, list[Any]]) -> Dr
         left.set(xlabel="step", ylabel="pattern")
         left.set_yticks(range(len(load)), [str(i + 1) for i in range(len(load))])
         panel.figure.colorbar(image, ax=left, label="load (mean gate weight)", location="top")
-        right.plot(steps, series["prototype_distance"], color=COLOURS[0], marker="o", markersize=3)
+        right.plot(steps, series["prototype_distance"], color=COLOURS[0], markersize=3, marker=_mark(0, len(steps)))
         right.set(xlabel="step", ylabel="mean prototype distance")
         right.set_ylim(0, 1.08 * max(series["prototype_distance"]) or 1)
         title = "Load of each pattern, and mean distance between prototypes, over time"
@@ -163,6 +165,8 @@ def between_classes(run: Opened, branch: S6MOD) -> Drawing:
             axis.set_xlabel("class, in stream order")
             if len(names) <= NAMED:
                 axis.set_xticks(range(len(names)), names, rotation=90)
+            else:
+                number_from_one(axis.xaxis, len(names))
         panel.axes[0, 0].set_ylabel("class, in stream order")
         _name_rows(panel.axes[0, 0], run)
         title = "Similarity of Delta and distance of prototypes between classes"
@@ -170,9 +174,9 @@ def between_classes(run: Opened, branch: S6MOD) -> Drawing:
         same, other = _mean(similarity[own]), _mean(similarity[~own])
         alt = f"{title}. Mean cosine of Delta within a class {same}, between two {other}."
         rows = [
-            [a, b, _blank(similarity[i, j]), _blank(float(distance[i, j]))]
+            [a, names[j], _number(similarity[i, j]), _number(float(distance[i, j]))]
             for i, a in enumerate(names)
-            for j, b in enumerate(names)
+            for j in range(i, len(names))  # both are symmetric
         ]
         return panel.done("classes", title, alt, csv_text(("class", "other", "delta_cosine", "distance"), rows))
 
@@ -258,7 +262,7 @@ def _losses(run: Opened, entropy: dict[str, Array], terms: Sequence[Pull]) -> Dr
         left, right = panel.axes[0]
         left.axhline(uniform, color=GREY, linewidth=1, linestyle=DASHES[2], label="uniform")
         for place, (name, values) in enumerate(entropy.items()):
-            style = {"color": COLOURS[place], "marker": MARKS[place], "linestyle": DASHES[place]}
+            style = {"color": COLOURS[place], "marker": _mark(place, len(values)), "linestyle": DASHES[place]}
             left.plot(range(1, len(values) + 1), values, markersize=3, label=f"{name}", **style)
         left.set(xlabel="class, in stream order", ylabel="entropy (nats)", ylim=(0, 1.05 * uniform))
         left.xaxis.get_major_locator().set_params(integer=True)
@@ -300,14 +304,20 @@ def _name_rows(axis: Any, run: Opened) -> None:
     names = [run.dataset.class_names[c] for c in run.plan.class_order]
     if len(names) <= NAMED:
         axis.set_yticks(range(len(names)), names)
+    else:
+        number_from_one(axis.yaxis, len(names))
+
+
+def _mark(place: int, points: int) -> str:
+    return MARKS[place] if points <= MOST_MARKS else ""
 
 
 def _mean(values: Array) -> str:
     """In words: of what is known."""
     known = values[~np.isnan(values)]
-    return f"{known.mean():.2f}" if known.size else "unknown"
+    return decimal(known.mean()) if known.size else "unknown"
 
 
-def _blank(value: float) -> float | str:
-    """For CSV: nothing where there is no number."""
-    return "" if np.isnan(value) else float(value)
+def _number(value: float) -> str:
+    """For CSV, at six digits: of 200 classes there are many; nothing where there is none."""
+    return "" if np.isnan(value) else f"{value:.6g}"

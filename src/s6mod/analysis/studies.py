@@ -5,11 +5,13 @@ Lines in the figures are means over seeds, bands one standard deviation; interva
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from s6mod.analysis.draw import DASHES, GREY, Canvas, band, canvas, legend_below, level
 from s6mod.analysis.question import Answers, Question, branch_option, expect, slug
 from s6mod.analysis.study import Drawing, Study, csv_text
 from s6mod.config import nearest
+from s6mod.decimals import decimal
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell
 from s6mod.experiments.paper import PATTERNS, Metric, paper_figures
@@ -35,7 +37,7 @@ def _place(whole: Cell) -> str:
 # --- weights --------------------------------------------------------------------------------------------------
 
 
-def _weight(name: str) -> Callable[[Cell, Sequence[float] | None], Question]:
+def _weight(name: Literal["alpha", "beta"]) -> Callable[[Cell, Sequence[float] | None], Question]:
     def ask(whole: Cell, values: Sequence[float] | None) -> Question:
         if name == "beta":
             expect(whole, "variant", "paper", "as plus has no L_Cont")
@@ -47,8 +49,7 @@ def _weight(name: str) -> Callable[[Cell, Sequence[float] | None], Question]:
             for value in chosen:
                 control = replace(whole.with_branch("confidence"), changes=(f"alpha={value}",))
                 cells[f"confidence, alpha = {value:g}"] = control
-        printed = paper_figures("sensitivity", whole).get(name, {})
-        figures = {f"{name} = {value}": pair for value, pair in printed.items()}
+        figures = {f"{name} = {value}": pair for value, pair in paper_figures(name, whole).items()}
 
         def answer(found: Answers) -> Study:
             return _sensitivity(found, name, chosen)
@@ -228,6 +229,6 @@ def _means(found: Answers, labels: Sequence[str], metrics: Sequence[Metric]) -> 
     parts = []
     for label in labels:
         known = [(LABELS[metric].split()[0], [*found.values(label, metric).values()]) for metric in metrics]
-        told = ", ".join(f"{short} {sum(values) / len(values):.1f} %" for short, values in known if values)
+        told = ", ".join(f"{short} {decimal(sum(values) / len(values), 1)} %" for short, values in known if values)
         parts += [f"{label}: {told}"] if told else []
     return "; ".join(parts)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from s6mod.data import load
 from s6mod.display import RunDisplay, result_table
-from s6mod.engine.execute import execute
+from s6mod.engine.execute import Interrupted, execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
@@ -46,7 +46,11 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
         def make(config: RunConfig) -> Run:
             return Run.begin(config, folder / config.folder_name, dataset, display.watch(config))
 
-        results = execute(partial(make, config) for config in configs)
+        try:
+            results = execute(partial(make, config) for config in configs)
+        except Interrupted as stop:
+            advice = "the same command begins anew"
+            raise Interrupted(stop.runs, stop.not_begun, stop.number, advice) from None
     console.print(result_table(results))
     first = [result for result in results if result["seed"] == 0]
     picture = folder / "accuracy.png"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from s6mod.config import nearest
+from s6mod.decimals import decimal
 from s6mod.errors import ConfigError
 from s6mod.experiments.columns import align
 from s6mod.experiments.store import StoredRun
@@ -104,4 +105,4 @@ def _row(run: StoredRun) -> dict[str, Any]:
 
 
 def _number(value: float | None, unit: float, digits: int) -> str:
-    return "" if value is None else f"{value / unit:.{digits}f}"
+    return "" if value is None else decimal(value / unit, digits)

@@ -15,12 +15,20 @@ from s6mod.config import nearest
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse
 from s6mod.experiments.presets import CONTROLS
-from s6mod.experiments.schema import complete, setting
 
 Metric = Literal["accuracy", "forgetting", "learning_accuracy"]
 SEEDS = tuple(range(10))
 FEWER_SEEDS = tuple(range(5))  # of the studies of sensitivity
 STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
+# Weights of L_Cont that the paper prints or its released code has, where our presets have another.
+PUBLISHED_BETA = {
+    **{(method, "cifar10"): 5.0 for method in ("er", "ocm", "onpro")},
+    ("er", "cifar100"): 5.0,
+    ("ocm", "cifar100"): 50.0,
+    ("onpro", "cifar100"): 25.0,
+    ("ocm-ccldc", "cifar100"): 25.0,
+}
+ALPHA_STUDY = f"{STUDY}/beta=25.0"  # at which the paper varies alpha
 PATTERNS = (1, 2, 4, 8, 16)  # ours: the paper's curves have no readable axis
 
 
@@ -119,9 +127,11 @@ def ablation_cells(whole: Cell) -> dict[str, Cell]:
     }
 
 
-def paper_figures(name: Literal["ablation", "sensitivity"], whole: Cell) -> dict[str, Any]:
+def paper_figures(name: Literal["ablation", "alpha", "beta"], whole: Cell) -> dict[str, Any]:
     """What the paper prints in a study of ``whole``, by its labels; nothing if it studied another cell."""
-    return dict(_figures()[name]) if whole == parse(STUDY) else {}
+    if whole != parse(ALPHA_STUDY if name == "alpha" else STUDY):
+        return {}
+    return dict(_figures()["ablation"] if name == "ablation" else _figures()["sensitivity"][name])
 
 
 def _ablation() -> PaperTable:
@@ -130,17 +140,21 @@ def _ablation() -> PaperTable:
 
 
 def _sensitivity() -> PaperTable:
-    whole, figures = parse(STUDY), _figures()["sensitivity"]
+    cells = {"alpha": parse(ALPHA_STUDY), "beta": parse(STUDY)}
+    figures = _figures()["sensitivity"]
     tables = [
         _study(
             "sensitivity",
             "Sensitivity of OnPro + S6MOD to alpha and beta on CIFAR-100, M = 2000",
-            {f"{weight} = {value}": replace(whole, changes=(f"{weight}={float(value)}",)) for value in figures[weight]},
+            {
+                f"{weight} = {value}": replace(whole, changes=(*whole.changes, f"{weight}={float(value)}"))
+                for value in figures[weight]
+            },
             {f"{weight} = {value}": pair for value, pair in figures[weight].items()},
             FEWER_SEEDS,
             f"{weight}: ",
         )
-        for weight in ("alpha", "beta")
+        for weight, whole in cells.items()
     ]
     return replace(tables[0], sections=tuple(section for each in tables for section in each.sections))
 
@@ -175,14 +189,12 @@ def _study(
 
 
 def _as_published(line: Line) -> list[Line]:
-    """The same with the weights that the paper prints, where it does and our preset has others: S6MOD on ER."""
-    if line.cell.method != "er":
+    """The same with the weight of L_Cont that the paper or its released code has, where our preset has another."""
+    beta = PUBLISHED_BETA.get((line.cell.method, line.cell.data))
+    if beta is None or line.cell.branch != "s6mod":
         return []
-    alpha, beta = (0.5, 2.5) if (line.cell.data, line.cell.memory) == ("tiny-imagenet", 10000) else (1.0, 5.0)
-    published = replace(line.cell, changes=(f"alpha={alpha}", f"beta={beta}"))
-    if setting(complete(published.values())) == setting(complete(line.cell.values())):
-        return []
-    return [replace(line, label="er+s6mod, paper's weights", cell=published, control=True)]
+    published = replace(line.cell, changes=(f"beta={beta}",))
+    return [replace(line, label=f"{line.cell.learner}, published weights", cell=published, control=True)]
 
 
 def _controls(cell: Cell) -> list[Line]:

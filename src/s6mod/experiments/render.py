@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from s6mod.decimals import decimal, difference, spread
 from s6mod.experiments.columns import align
 from s6mod.experiments.statistics import Estimate
 from s6mod.experiments.tables import Filled, Row
@@ -30,12 +31,12 @@ def cells(row: Row) -> list[str]:
         row.learner,
         SHORT.get(row.precision, row.precision),
         str(ours.n) if ours else "",
-        _spread(ours.mean, ours.std) if ours else "",
-        f"±{ours.half:.2f}" if ours and ours.half is not None else "",
-        _spread(*paper) if paper else "",
-        f"{row.difference:+.2f}" if row.difference is not None else "",
+        spread(ours.mean, ours.std) if ours else "",
+        f"±{decimal(ours.half)}" if ours and ours.half is not None else "",
+        spread(*paper) if paper else "",
+        difference(row.difference) if row.difference is not None else "",
         row.verdict,
-        _gain(row.gain),
+        difference(row.gain.mean, row.gain.half) if row.gain else "",
         f"{row.ms:.1f}" if row.ms is not None else "",
         f"{row.held / 1e6:.0f}" if row.held is not None else "",
     ]
@@ -131,16 +132,6 @@ def _flat(table: Filled, row: Row) -> dict[str, Any]:
 
 def _numbers(prefix: str, estimate: Estimate | None) -> dict[str, float | None]:
     return {f"{prefix}{key}": getattr(estimate, key) if estimate else None for key in ("n", "mean", "std", "half")}
-
-
-def _spread(mean: float, std: float | None) -> str:
-    return f"{mean:.2f}" if std is None else f"{mean:.2f}±{std:.2f}"
-
-
-def _gain(gain: Estimate | None) -> str:
-    if gain is None:
-        return ""
-    return f"{gain.mean:+.2f}" if gain.half is None else f"{gain.mean:+.2f}±{gain.half:.2f}"
 
 
 def _tex(text: str) -> str:

@@ -13,11 +13,11 @@ The paper's tables with our results beside its figures, from the records in [`re
 three seeds: *reproduced* if the 95 % interval of our mean minus the paper's contains 0, else *better* or *below*; with
 fewer it is *undecided*. Rows of different precision are never averaged, and a branch's gain is paired with its method's
 runs of the same precision and seeds. A control (`+confidence`, `+smoothing`) is a penalty on the base head without any
-branch: what S6MOD gains beyond it, its branch has earned. On ER our preset for S6MOD has another weight of L_Cont than
-the paper prints, chosen on seeds that are not reported here: the verdict of `er+s6mod` is then about our weights, and
-the row "paper's weights" is about the paper's. Average forgetting is that of CCL-DC, but of MOSE for MOSE and MOE-MOSE,
-as in the published rows. What was tried and is not understood stands in [reproduction-notes.md](reproduction-notes.md);
-how to run any part of this in [sweeps.md](sweeps.md).
+branch: what S6MOD gains beyond it, its branch has earned. On CIFAR our presets for S6MOD have another weight of L_Cont
+than the paper or its released code, chosen on seeds that are not reported here: the verdict of `er+s6mod` is then about
+our weights, and that of the row "published weights" about those. Average forgetting is that of CCL-DC, but of MOSE for
+MOSE and MOE-MOSE, as in the published rows. What was tried and is not understood stands in
+[reproduction-notes.md](reproduction-notes.md); how to run any part of this in [sweeps.md](sweeps.md).
 
 """
 

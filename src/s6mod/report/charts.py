@@ -23,6 +23,7 @@ from s6mod.report.svg import (
     axes,
     axis_names,
     document,
+    fitting,
     legend,
     level_of,
     longest,
@@ -142,11 +143,8 @@ def heat_map(
 
     ``faint``: small values fade into the page and 0 is blank, for matrices that are mostly small.
     """
-    left = 34 + round(longest(rows))
-    wide = (WIDTH - left - RIGHT) / max(len(columns), 1)
-    wide = min(wide, 64.0) if square else wide
-    tall = min(wide, 34.0) if square else max(3.0, min(20.0, 240 / max(len(rows), 1)))
-    tall = max(tall, LETTER * len(y_label) / max(len(rows), 1))  # few rows: high enough for the name beside them
+    down = fitting(rows, _sizes(rows, columns, y_label, square)[2])
+    left, wide, tall = _sizes(down, columns, y_label, square)
     top, height = 30, tall * len(rows)
     levels = [
         [None if value is None or (faint and not value) else level_of(value, top_value) for value in row]
@@ -161,13 +159,24 @@ def heat_map(
         x, y = left + cut * wide, top + cut * tall
         lines_there = f"M{x:.1f} {top}v{height:.1f}M{left} {y:.1f}h{wide * len(columns):.1f}"
         parts.append(f'<path d="{lines_there}" stroke="#8a919c" stroke-width=".6" stroke-opacity=".6"/>')
-    parts += names_down(rows, left, top, tall)
-    below, room = names_across(columns, left, top + height, wide)
+    parts += names_down(down, left, top, tall)
+    across = down if columns == rows else fitting(columns, wide)  # both sides alike where both are classes
+    below, room = names_across(across, left, top + height, wide)
     parts += below
     parts += axis_names(x_label, y_label, top, height, left + wide * len(columns) / 2, room)
     table = [(f"{y_label} / {x_label}", *columns), *((label, *row) for label, row in zip(rows, cells, strict=True))]
     alt = f"Heat map, {y_label} by {x_label}, {unit} from 0 to {number(top_value)}. {_tell_cells(cells, rows)}"
     return Figure(name, title, document(name, title, alt, parts, top + height + room + 28), to_csv(table), alt)
+
+
+def _sizes(rows: Sequence[str], columns: Sequence[str], y_label: str, square: bool) -> tuple[float, float, float]:
+    """Of a heat map: where it begins beside the names of its rows, and how wide and tall a cell is."""
+    left = 34 + round(longest(rows))
+    wide = (WIDTH - left - RIGHT) / max(len(columns), 1)
+    wide = min(wide, 64.0) if square else wide
+    tall = min(wide, 34.0) if square else max(2.0, min(20.0, 240 / max(len(rows), 1)))
+    tall = max(tall, LETTER * len(y_label) / max(len(rows), 1))  # few rows: high enough for the name beside them
+    return left, wide, tall
 
 
 def dots(name: str, title: str, rows: Sequence[Dots], x_label: str) -> Figure:

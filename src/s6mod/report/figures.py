@@ -8,6 +8,8 @@ import numpy as np
 
 from s6mod.errors import ConfigError
 
+NUMBERED = 10  # tasks whose numbers fit beside a matrix, and accuracies into its cells
+
 
 def require_matplotlib() -> None:
     """Refuse, before any work is done, where figures cannot be drawn."""
@@ -31,12 +33,14 @@ def plot_matrices(matrices: Mapping[str, list[list[float]]], path: Path, title: 
             grid[i, : len(row)] = row
         image = axis.imshow(grid, vmin=0, vmax=100, cmap="cividis")
         for i, j in zip(*np.nonzero(~np.isnan(grid)), strict=True):
-            if size <= 10:
+            if size <= NUMBERED:
                 colour = "white" if grid[i, j] < 55 else "black"
                 axis.text(j, i, f"{grid[i, j]:.0f}", ha="center", va="center", color=colour, fontsize=8)
         axis.set(title=name, xlabel="accuracy on task", ylabel="after learning task")
-        axis.set_xticks(range(size), [str(j + 1) for j in range(size)])
-        axis.set_yticks(range(size), [str(i + 1) for i in range(size)])
+        every = -(-size // NUMBERED)
+        named = range(every - 1, size, every)
+        axis.set_xticks(named, [str(j + 1) for j in named])
+        axis.set_yticks(named, [str(i + 1) for i in named])
     figure.colorbar(image, ax=list(axes), label="accuracy (%)", shrink=0.85)
     figure.suptitle(title)
     figure.savefig(path, dpi=150)

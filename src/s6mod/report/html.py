@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
+from s6mod import decimals
 from s6mod.experiments.statistics import Estimate
 from s6mod.report.charts import Figure
 
@@ -91,13 +92,9 @@ def paragraph(text: str, kind: str = "") -> str:
 
 def spread(estimate: Estimate | None) -> str:
     """Mean ± standard deviation, or what there is of it."""
-    if estimate is None:
-        return ""
-    return f"{estimate.mean:.2f}" + (f" ± {estimate.std:.2f}" if estimate.std is not None else "")
+    return decimals.spread(estimate.mean, estimate.std, gap=" ") if estimate else ""
 
 
 def gain(estimate: Estimate | None) -> str:
     """A difference with half of its 95 % interval."""
-    if estimate is None:
-        return ""
-    return f"{estimate.mean:+z.2f}" + (f" ± {estimate.half:.2f}" if estimate.half is not None else "")
+    return decimals.difference(estimate.mean, estimate.half, " ") if estimate else ""

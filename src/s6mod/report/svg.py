@@ -10,7 +10,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import groupby
+from itertools import count, groupby
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#B0568A", "#C98500", "#3A9BD9")
 VIRIDIS = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
@@ -19,6 +19,7 @@ LEFT, RIGHT, BOTTOM = 50, 14, 44
 PLOT_HEIGHT = 200
 LEVELS = 24
 LETTER = 7.0  # width of a letter, about
+LINE = 12.0  # from one line of text to the next, at the least
 MOST_LETTERS = 16  # of a name beside a row or below a column
 
 Value = float | None
@@ -131,10 +132,30 @@ def _ink_on(level: int, faint: bool) -> str:
     return 'fill="#fff"' if level < 0.45 * LEVELS else 'fill="#111"'
 
 
+def fitting(names: Sequence[str], size: float) -> Sequence[str]:
+    """Names of rows or columns so large; words that have no room beside each other give way to their numbers.
+
+    Of numbers some can be left out, of words not: nobody could guess them.
+    """
+    return names if size >= LINE or all(map(str.isdigit, names)) else _count(names)
+
+
+def _count(names: Sequence[str]) -> list[str]:
+    return [str(place + 1) for place in range(len(names))]
+
+
+def _chosen(names: Sequence[str], size: float, room: float) -> range:
+    """Which of them are drawn, each taking so much room; of a count from 1 on, round numbers."""
+    every = math.ceil(room / size)
+    if list(names) != _count(names):
+        return range(0, len(names), every)
+    every = next(m * 10**k for k in count() for m in (1, 2, 5) if m * 10**k >= every)
+    return range(every - 1, len(names), every)
+
+
 def names_down(names: Sequence[str], left: float, top: float, tall: float) -> Iterator[str]:
     """Names of rows, as many as can be read."""
-    every = math.ceil(12 / tall)
-    for place in range(0, len(names), every):
+    for place in _chosen(names, tall, LINE):
         yield text(left - 5, top + (place + 0.5) * tall + 4, short(names[place], MOST_LETTERS), "soft", "end")
 
 
@@ -142,9 +163,8 @@ def names_across(names: Sequence[str], left: float, base: float, wide: float) ->
     """Names of columns, as many as can be read, and the height that they take; words too long stand upright."""
     length = longest(names)
     upright = length + 8 > wide and not all(map(str.isdigit, names))
-    every = math.ceil((14 if upright else length + 8) / wide)
     parts = []
-    for place in range(0, len(names), every):
+    for place in _chosen(names, wide, LINE if upright else length + 8):
         x = left + (place + 0.5) * wide
         if upright:
             turned = f' transform="rotate(-90 {x + 4:.1f} {base + 6:.1f})"'

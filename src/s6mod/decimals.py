@@ -1,0 +1,25 @@
+"""Numbers as tables print them: so many digits behind the point, a spread behind ±, and no minus before a zero.
+
+Files for programs hold numbers at full length; nothing of this is for them.
+"""
+
+from typing import Literal
+
+
+def decimal(value: float, digits: int = 2, sign: Literal["", "+"] = "") -> str:
+    """A number, with ``sign`` "+" also if it is positive; what rounds to zero is 0.00 or +0.00 from either side."""
+    return f"{value:{sign}z.{digits}f}"
+
+
+def spread(mean: float, std: float | None, digits: int = 2, gap: str = "") -> str:
+    """``mean±std``, with ``gap`` around the sign, or the mean alone."""
+    return decimal(mean, digits) + _behind(std, digits, gap)
+
+
+def difference(mean: float, half: float | None = None, gap: str = "") -> str:
+    """``+mean±half``: a difference with half of its interval, or alone."""
+    return decimal(mean, sign="+") + _behind(half, 2, gap)
+
+
+def _behind(value: float | None, digits: int, gap: str) -> str:
+    return "" if value is None else f"{gap}±{gap}{decimal(value, digits)}"
