@@ -1,8 +1,9 @@
-"""Write the README's two tables from the records of runs and of the benchmark: python benchmarks/readme.py [--check]
+"""Write the README's tables from the records of runs and of the benchmarks: python benchmarks/readme.py [--check]
 
 A number that no record supports cannot appear. Accuracies are those of the default engine; gains are paired by seed.
 """
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -63,6 +64,21 @@ def gain(estimate):
     return "" if estimate is None else difference(estimate.mean, estimate.half, " ")
 
 
+def statistics():
+    """The same networks by BatchNorm's running averages and by statistics of the memory."""
+    found = {}
+    with (ROOT / "results" / "statistics" / "of-memory.csv").open() as file:
+        for each in csv.DictReader(file):
+            if (each["table"], each["precision"]) == ("head", PRECISION) and each["variant"] in ("", "paper"):
+                found.setdefault(each["cell"], []).append((float(each["running"]), float(each["memory"])))
+    rows = ["| | running averages | statistics of the memory |", "|---|---|---|"]
+    for name, branch in (("", ""), (" + confidence penalty", "+confidence"), (" + label smoothing", "+smoothing"),
+                         (" + S6MOD", "+s6mod")):  # fmt: skip
+        ways = zip(*found[f"er{branch}/cifar100/2000"], strict=True)
+        rows.append(f"| ER{name} | {' | '.join(accuracy(Estimate.of(way)) for way in ways)} |")
+    return "\n".join(rows)
+
+
 def steps():
     """Milliseconds of a captured step, with and without the branch, beside the reference implementations."""
     bench = json.loads(BENCH.read_text())
@@ -80,7 +96,7 @@ def steps():
 def main():
     readme = ROOT / "README.md"
     text = fresh = readme.read_text()
-    for name, made in (("results", accuracies()), ("steps", steps())):
+    for name, made in (("results", accuracies()), ("statistics", statistics()), ("steps", steps())):
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         fresh = f"{fresh.split(begin)[0]}{begin}\n{made}\n{end}{fresh.split(end)[1]}"
     if "--check" in sys.argv:
