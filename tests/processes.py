@@ -11,11 +11,12 @@ from multiprocessing import forkserver
 import torch
 
 from s6mod import cli
+from s6mod.experiments.launch import imported_once
 
 
 def preload():
     """Start the process that the others are forked from, if there is none yet."""
-    multiprocessing.set_forkserver_preload(["s6mod.experiments.worker", "torch._dynamo", "sklearn.datasets"])
+    multiprocessing.set_forkserver_preload(imported_once(True, {"digits"}))
     forkserver.ensure_running()
 
 

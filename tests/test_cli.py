@@ -2,17 +2,20 @@ import errno
 import json
 import multiprocessing
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import typer
 import yaml
 
 from s6mod.cli.app import COMMANDS, app
 from s6mod.engine import bench
+from s6mod.engine.execute import Interrupted
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
@@ -74,6 +77,31 @@ def test_a_disk_that_takes_no_more_is_one_sentence(monkeypatch, call):
     assert "got: File too large" in err
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_resuming_is_advised_only_where_a_command_can(command, monkeypatch, call):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    takes = {"study": "alpha er", "ablate": "er", "tune": "er", "runs": "list"}
+    takes |= dict.fromkeys(("report", "features", "inside"), "there")
+    resumes = "--resume" in call(command, "--help")[1]
+    monkeypatch.setattr("typer.core.TyperCommand.invoke", full)
+    code, _, err = call(command, *takes.get(command, "").split())
+    assert (code, err.count("\n")) == (2, 1)
+    assert "mend that and try again" in err
+    assert ("--resume" in err) == resumes == (command == "train")
+
+
+def test_a_demo_that_was_stopped_says_that_it_begins_anew(tmp_path, monkeypatch, call):
+    def stopped(runs):
+        raise Interrupted([], len(list(runs)), signal.SIGINT)
+
+    monkeypatch.setattr("s6mod.experiments.demo.execute", stopped)
+    code, _, err = call("demo", "--seeds", 1, "--out", tmp_path / "demo")
+    assert code == 130
+    assert err == "error: stopped by SIGINT; 3 not begun; the same command begins anew\n"
+
+
 def test_a_study_of_patterns_takes_whole_numbers(call):
     code, _, err = call("study", "patterns", "er", "--values", "1.5")
     assert code == 2
@@ -103,6 +131,26 @@ def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, call):
     code, _, err = call("train", "--resume", folder, "--seed", 3)
     assert code != 0
     assert "--seed" in err
+
+
+@pytest.mark.filterwarnings("ignore:read the original files")
+def test_a_finished_run_shows_its_result_when_its_data_is_gone(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    np.savez("photos.npz", images=np.zeros((8, 8, 8, 3), np.uint8), labels=np.arange(8) % 2)
+    small = ["--set=method.network.width=2", "--set=stream.tasks=2", "--set=method.memory_batch=2"]
+    code, shown, err = call("train", "--data", "photos.npz", "--out", "run", "--memory", 4, "--quiet", *small)
+    assert code == 0, err
+    Path("photos.npz").unlink()
+    assert call("train", "--resume", "run")[:2] == (0, shown)
+    Path("run/result.json").write_text("{}")
+    code, _, err = call("train", "--resume", "run")
+    assert (code, err.count("\n"), "run/result.json" in err) == (2, 1, True)
+
+
+@pytest.mark.parametrize("one", ["--seed=7", "--set=seed=7"])
+def test_one_seed_beside_several_is_refused(call, one):
+    code, _, err = call("train", "--seeds", "0-1", one, "--show-config")
+    assert (code, "or --seeds, not both" in err) == (2, True)
 
 
 def test_later_sources_win(tmp_path, call):
@@ -185,6 +233,9 @@ def test_presets_hold_the_published_settings(call):
         (["--memory", "0"], "memory_size"),
         (["--set=method.optimizer.betas=[2,3]"], "betas"),
         (["--set=data=cifar1000"], "did you mean 'cifar100'"),
+        (["--set=branch=3"], "expected the name of a branch or a mapping with one, got 3"),
+        (["--set=branch=0"], "got 0"),
+        (["--set=method.optimizer.lr=.inf"], "got inf"),
         (["--set=branch.alpha=0.5"], "expected a branch for branch.alpha, got none; add --branch s6mod"),
     ],
 )

@@ -21,9 +21,12 @@ from s6mod.errors import ConfigError
 
 
 class Config(BaseModel):
-    """Base of all configurations: unknown keys are refused, values are not coerced, instances are immutable."""
+    """Base of all configurations: unknown keys are refused, values are not coerced, instances are immutable.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    Numbers are finite: JSON has no word for others, so a configuration that held one could not be read back.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

@@ -1,10 +1,11 @@
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from s6mod.cli.stream import show_stream, stream_config
-from s6mod.data import load
+from s6mod.data import Dataset, load
 from s6mod.errors import ConfigError
 
 
@@ -38,3 +39,13 @@ def test_a_plan_is_shown_as_a_table_and_a_picture(tmp_path):
     assert rows[0][5:] == [f"{plan.task_classes[0][0]},", str(plan.task_classes[0][1])]
     assert plan.hash in out.getvalue()
     assert picture.exists()
+
+
+def test_names_of_many_classes_leave_room_for_the_numbers():
+    images, labels = np.zeros((400, 1, 8, 8), np.uint8), np.arange(400) % 200
+    names = [f"a long name of class {number}" for number in range(200)]
+    data = Dataset.from_arrays(images, labels, images, labels, class_names=names)
+    out = io.StringIO()
+    show_stream(data, stream_config("digits", ["tasks=20"]), 0, None, Console(file=out, width=80))
+    rows = [line.split() for line in out.getvalue().splitlines() if "a long name" in line]
+    assert [row[:5] for row in rows] == [[str(task), "2", "20", "100", "%"] for task in range(1, 21)]

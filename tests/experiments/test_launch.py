@@ -3,6 +3,7 @@
 import errno
 import itertools
 import json
+import multiprocessing
 import signal
 import sys
 import time
@@ -82,7 +83,7 @@ def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
     events = []
     run_batch(batch(jobs(tmp_path, ["er"], "0")), None, events.append)
     [event] = [event for event in events if event.kind == "failed"]
-    assert "No space left on device; mend that and sweep again" in event.reason
+    assert "No space left on device; mend that and try again" in event.reason
     assert "\n" not in event.reason
 
 
@@ -109,6 +110,22 @@ def test_a_gpu_gets_its_share_of_the_runs_on_one_data_set_as_one_batch(tmp_path,
 # --- processes --------------------------------------------------------------------------------------------------
 
 
+def train_and_tell_imports(connection, todo):
+    torch.set_num_threads(1)
+    before = set(sys.modules)
+    run_batch(todo, None, lambda event: None)
+    connection.send(sys.modules.keys() - before)
+
+
+@pytest.mark.usefixtures("quick_start")
+def test_a_worker_is_forked_with_all_that_a_run_takes_long_to_import(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe()
+    context.Process(target=train_and_tell_imports, args=(theirs, batch(jobs(tmp_path, ["er"], "0")))).start()
+    assert len(ours.recv()) < 20  # of some 1800 otherwise
+    assert list(tmp_path.glob("*/result.json"))
+
+
 @pytest.mark.usefixtures("quick_start")
 def test_two_sweeps_over_the_same_runs_share_them_and_failures_are_tried_again(tmp_path):
     """This process has one run under way; another run is damaged; a launcher is to do both and a third."""
@@ -130,6 +147,32 @@ def test_two_sweeps_over_the_same_runs_share_them_and_failures_are_tried_again(t
     assert list(outcome.failures) == [todo[1].name]
     assert "damaged" in outcome.failures[todo[1].name]
     assert any("another process" in text for text in log.said)
+
+
+@pytest.mark.usefixtures("quick_start")
+def test_a_damaged_result_is_a_failure_of_its_run(tmp_path, call):
+    file, out = tmp_path / "grid.yaml", tmp_path / "runs"
+    file.write_text(json.dumps({"cells": ["er"], "memory": 20, "seeds": "0-1", "set": QUICK}))
+    whole, damaged = jobs(out, ["er"], "0-1")
+    run_batch(batch([whole]), None, lambda event: None)
+    damaged.folder.mkdir()
+    (damaged.folder / "result.json").write_text('{"format": 1, "ha')
+    code, shown, err = call("sweep", file, "--out", out, "--device", "cpu", "--workers", 1)
+    assert (code, "1/1 done" in shown) == (1, False)
+    assert f"failed: {damaged.name}: expected the result of a run" in err
+    assert "result.json; remove it" in err
+    (damaged.folder / "result.json").unlink()
+    assert call("sweep", file, "--out", out, "--device", "cpu", "--workers", 1)[0] == 0
+
+
+def test_workers_are_as_many_as_the_cores_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 7}, raising=False)
+    assert len(LocalLauncher.here("auto", None, None, 0).devices) == 3
+    assert LocalLauncher.here("cpu", 1, None, 0).threads == 3
+    monkeypatch.delattr("os.sched_getaffinity")
+    assert len(LocalLauncher.here("auto", None, None, 0).devices) == 64
 
 
 def wait_for(condition, process=None):

@@ -129,6 +129,21 @@ def test_a_signal_stops_the_pool(tmp_path):
     assert outcome.signal == signal.SIGINT
 
 
+def test_a_damaged_result_is_a_failure_wherever_it_is_met(tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "QUIET", 0.0)
+    [job] = quick(tmp_path)
+    job.folder.mkdir()
+    for text in ("", "{", "{}"):
+        (job.folder / "result.json").write_text(text)
+        (job.folder / FAILURE).unlink(missing_ok=True)
+        log = Log()
+        outcome = Onlooker().launch([job], log)
+        assert (log.ended, log.failures) == ([], [(job.name, False)])
+        assert "result.json; remove it" in outcome.failures[job.name]
+        [pack] = make_packs([job], None)
+        assert "result.json; remove it" in pack.run().failures[0]
+
+
 # --- packs ------------------------------------------------------------------------------------------------------
 
 
@@ -164,7 +179,7 @@ def test_the_share_of_a_gpu_is_by_memory_and_no_more_than_eight_share_one(tmp_pa
 
 
 def test_checkpoints_come_every_two_minutes_unless_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
     [fast, slow] = jobs(tmp_path, ["er/cifar100,onpro-ccldc/tiny-imagenet"], "0")
     assert cluster.checkpoint_steps(fast, "cuda", 8) == 1000  # 25 seconds: the usual number of steps
     assert 20 < cluster.checkpoint_steps(slow, "cuda", 8) < 100

@@ -35,6 +35,33 @@ def test_a_record_names_no_folder_of_the_machine_it_came_from(tmp_path, write_ru
     assert content["config"]["data"] == result["config"]["data"] | {"root": None}
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("train --config /home/lovelace/small.yaml", "train --config ./small.yaml"),
+        ("train --config=lovelace/small.yaml", "train --config ./small.yaml"),
+        ("train --resume ~/lovelace/run", "train --resume ./run"),
+        ("train --set data=/home/lovelace/photos.npz", "train --set data=./photos.npz"),
+        ("train --set=data=lovelace/photos.npz", "train --set=data=./photos.npz"),
+        ("train --set 'data={name: a, root: /my lovelace/a}'", "train --set 'data={name: a, root: ./a}'"),
+        ("train --set data.root=lovelace/photos", "train --set data.root=./photos"),
+        ("sweep ../lovelace/grid.yaml er/cifar100/2000", "sweep ./grid.yaml er/cifar100/2000"),
+        (
+            "sweep er,er+s6mod/cifar100/2000/beta=5 --data=digits",
+            "sweep er,er+s6mod/cifar100/2000/beta=5 --data digits",
+        ),
+    ],
+)
+def test_a_command_keeps_the_last_part_of_every_path(tmp_path, write_run, words, kept):
+    file = write_run(tmp_path, "er/digits") / "result.json"
+    result = json.loads(file.read_text())
+    result["environment"]["command"] = f"s6mod {words}"
+    file.write_text(json.dumps(result, indent=1))
+    record = export(file, tmp_path / "results")
+    assert read_result(record, sealed=True)["environment"]["command"] == f"s6mod {kept}"
+    assert "lovelace" not in record.read_text()
+
+
 def test_a_changed_byte_is_noticed(tmp_path, write_run, call):
     record = export(write_run(tmp_path / "runs", "er/cifar100/2000") / "result.json", tmp_path / "results")
     text = record.read_text()
@@ -47,7 +74,7 @@ def test_a_changed_byte_is_noticed(tmp_path, write_run, call):
     code, _, err = call("runs", tmp_path / "results")
     assert (code, "changed byte" in err) == (0, True)
     code, _, err = call("runs", "adopt", tmp_path / "results", "--into", tmp_path / "other")
-    assert (code, "changed byte" in err) == (2, True)
+    assert (code, "changed byte" in err) == (1, True)
 
 
 def test_old_records_are_adopted_once_and_marked(tmp_path, write_run, call):
@@ -75,6 +102,22 @@ def test_a_second_result_of_the_same_run_keeps_the_first(tmp_path, write_run):
     assert second.stem == f"{first.stem}-bbbbbbbbbbbb"
     with pytest.raises(CheckpointError, match="remove one"):
         export(runs[2] / "result.json", tmp_path / "results")
+
+
+def test_what_cannot_be_exported_is_named_and_does_not_stop_the_rest(tmp_path, write_run, call):
+    results, runs = tmp_path / "results", tmp_path / "runs"
+    for accuracy, source in ((30.0, "a" * 12), (31.0, "b" * 12)):
+        export(write_run(tmp_path / source, "er/digits", accuracy=accuracy, source=source) / "result.json", results)
+    write_run(runs, "er/digits", accuracy=32.0, source="b" * 12)  # neither of its two names is free
+    write_run(runs, "er/digits", seed=1)
+    (write_run(runs, "er/digits", seed=2) / "result.json").write_text("{")
+    code, out, err = call("runs", "export", results, runs)
+    assert code == 1
+    assert "1 record written" in out
+    assert len(scan([results]).runs) == 2
+    assert [line.startswith("not written: expected ") for line in err.splitlines()] == [True, True]
+    assert "seed0" in err
+    assert "seed2" in err
 
 
 def export_all(folders, into):

@@ -2,8 +2,10 @@ import re
 from pathlib import Path
 
 import pytest
+from fakes import DuoConfig
 from rich.console import Console
 
+from s6mod.branch import branches
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import parse
 from s6mod.experiments.costs import cost
@@ -83,6 +85,17 @@ def test_seeds_may_be_ranges_and_lists():
             numbers(wrong)
 
 
+def test_a_method_and_a_branch_of_ones_own_make_cells(tmp_path, monkeypatch):
+    monkeypatch.setitem(branches._parts, "penalty", branches["confidence"])
+    assert parse("duo+penalty").name == "duo+penalty/digits/200"
+    [job] = make_sweep(SweepConfig(cells=["duo"], seeds="0"), [], {}, tmp_path, scan([])).jobs
+    assert isinstance(job.config.method, DuoConfig)
+    assert job.config.method.network.width == 8  # by the preset of its data
+    for wrong, near in (("duos", "duo"), ("er+penalt", "penalty")):
+        with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
+            parse(wrong)
+
+
 def test_costs_are_measured_or_estimated_and_follow_the_stream():
     er = cost(complete(parse("er/cifar100/2000").values()))
     assert (er.steps, er.measured, er.wants_gpu) == (5000, True, True)
@@ -108,6 +121,12 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
         ([], "er,er+s6mod"),
         (["er", "--set", "memory=3"], "memory_size"),
         (["er", "--seeds", "x"], "expected seeds"),
+        (["er", "--seeds", "²"], "expected seeds"),
+        (["er", "--seeds", ""], "expected seeds"),
+        (["er", "--memory", "0"], "got 0"),
+        (["er", "--data", ""], "got ''"),
+        (["er/digits/²"], "expected a memory size"),
+        (["below.yaml"], "got -1"),
         (["nowhere.yaml"], "nowhere.yaml"),
         (["bad.yaml"], "did you mean 'seeds'"),
         (["er", "--store", "nowhere"], "nowhere"),
@@ -124,12 +143,13 @@ def test_mistakes_are_one_sentence_and_start_nothing(tmp_path, monkeypatch, call
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     Path("bad.yaml").write_text("cells: [er]\nseds: 0-3\n")
+    Path("below.yaml").write_text("cells: [er]\nseeds: [0, -1]\n")
     code, out, err = call("sweep", *words)
     assert code == 2
     assert hint in err
     assert err.count("\n") == 1
     assert "Traceback" not in out + err
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "below.yaml"]
 
 
 def test_without_a_gpu_it_says_how_long_the_cpu_would_take(tmp_path, monkeypatch, call):

@@ -59,6 +59,14 @@ def test_precisions_are_never_averaged(store, write_run):
     assert table[1].verdict == "undecided"
 
 
+@pytest.mark.parametrize(("number", "told"), [(1, "1 result was left out"), (2, "2 results were left out")])
+def test_results_that_differ_in_their_engine_alone_are_counted_once_and_told(store, write_run, call, number, told):
+    for seed in range(number):
+        write_run(store, ER, seed=seed, accuracy=99.0, deterministic=True)
+    code, out, err = call("table", "1", "--store", store, "--only-run")
+    assert (code, told in err, "99.00" in out) == (0, True, False)
+
+
 def test_another_setting_is_not_taken_for_the_published_one(store, write_run):
     write_run(store, f"{OURS}/beta=0.25", seed=7, accuracy=99.0)
     assert only(rows(store, "1"), OURS).ours.n == 3

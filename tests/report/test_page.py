@@ -411,3 +411,12 @@ def test_what_is_no_run_is_told_in_one_sentence(runs, tmp_path, call):
         code, _, err = call("report", "--store", runs, *arguments)
         assert (code, err.count("\n")) == (2, 1), arguments
         assert err.startswith("error: expected ")
+
+
+@pytest.mark.parametrize("place", ["nowhere", "file"])
+def test_a_page_that_cannot_be_written_is_named_as_it_was_given(runs, tmp_path, call, place):
+    (tmp_path / "file").touch()
+    out = tmp_path / place / "x.html"
+    code, _, err = call("report", runs, "--store", runs, "--out", out)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"expected to read and write {out}, got: " in err

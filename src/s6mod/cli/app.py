@@ -20,15 +20,27 @@ COMMANDS = (  # as a person meets them
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # told without the file's name
 
 
-class _InOrder(TyperGroup):
-    """Lists the commands in the order of ``COMMANDS``, whichever was imported first."""
+class _Commands(TyperGroup):
+    """Lists the commands in the order of ``COMMANDS``; tells of a file or a disk that any of them has trouble with."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: (*COMMANDS, name).index(name))
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.filename is None and error.errno not in DISK:
+                raise  # not about a file or a disk: a bug of ours
+            resumes = any("--resume" in option.opts for option in self.commands[ctx.invoked_subcommand].params)
+            advice = "try again, or with --resume if the run has begun" if resumes else "try again"
+            raise S6modError(
+                f"expected to read and write {error.filename or 'files'}, got: {error.strerror}; mend that and {advice}"
+            ) from None
+
 
 app = typer.Typer(
-    cls=_InOrder,
+    cls=_Commands,
     help="Online continual learning with the S6MOD branch.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -45,11 +57,6 @@ def main() -> None:
         app()
     except S6modError as error:
         _complain(str(error), getattr(error, "exit_code", 2))
-    except OSError as error:
-        if error.filename is None and error.errno not in DISK:
-            raise  # not about a file or a disk: a bug of ours
-        where = f" {error.filename}" if error.filename else " the run's files"
-        _complain(f"expected to read and write{where}, got: {error.strerror}; mend that and try again or --resume", 2)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -88,9 +89,8 @@ def export(
     from s6mod.experiments.store import scan
 
     found = scan(folders or [Path("runs")])
-    finished = [run for run in found.finished if run.path.is_dir()]
-    written = [export_record(run.path / "result.json", into) for run in finished]
-    _tell(written, found.problems)
+    results = [run.path / "result.json" for run in found.finished if run.path.is_dir()]
+    _take(results, lambda result: export_record(result, into), found.problems)
 
 
 @runs.command()
@@ -99,29 +99,29 @@ def adopt(
     into: Annotated[Path | None, typer.Option(help="Folder to take them into (default: where they are).")] = None,
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
-    from s6mod.errors import CheckpointError
     from s6mod.experiments.records import adopt as adopt_record
 
-    written, problems = [], []
-    for source in sources:
-        for file in sorted(source.glob("*.json")) if source.is_dir() else [source]:
-            try:
-                written.append(adopt_record(file, into or file.parent))
-            except CheckpointError as error:
-                problems.append(str(error))
-    _tell(written, problems)
+    found = [sorted(source.glob("*.json")) if source.is_dir() else [source] for source in sources]
+    _take([file for files in found for file in files], lambda file: adopt_record(file, into or file.parent), [])
 
 
-def _tell(written: list[Path | None], problems: list[str]) -> None:
+def _take(files: list[Path], write: Callable[[Path], Path | None], problems: list[str]) -> None:
+    """Write the record of each file that has one to give; then say what was written and, with exit code 1, what not."""
     from s6mod.errors import CheckpointError
 
+    written = []
+    for file in files:
+        try:
+            written.append(write(file))
+        except CheckpointError as error:
+            problems = [*problems, str(error)]
     for path in written:
         if path is not None:
             typer.echo(str(path))
     there = sum(path is None for path in written)
     new = len(written) - there
     typer.echo(f"{new} record{'s' * (new != 1)} written, {there} {'was' if there == 1 else 'were'} there already")
-    for problem in problems[1:]:
-        typer.echo(f"warning: {problem}", err=True)
+    for problem in problems:
+        typer.echo(f"not written: {problem}", err=True)
     if problems:
-        raise CheckpointError(problems[0])
+        raise typer.Exit(1)

@@ -49,10 +49,10 @@ def show_stream(
 
 def _table(plan: "StreamPlan", dataset: "Dataset") -> Table:
     """One row for each task."""
-    table = Table(box=None, padding=(0, 1, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0), expand=True)
     for column in ("task", "batches", "samples", "of its own classes"):
-        table.add_column(column, justify="right")
-    table.add_column("its own classes", overflow="ellipsis", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("its own classes", overflow="ellipsis", no_wrap=True, ratio=1)  # takes what the others leave
     offsets = plan.offsets.tolist()
     begin = 0
     for task, batches in enumerate(plan.batch_tasks.bincount(minlength=plan.num_tasks).tolist()):

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from s6mod.cli.app import app
+from s6mod.cli.table import tell_left_out
 
 WHAT = "What to run"
 HOW = "How to run it"
@@ -36,7 +37,7 @@ def sweep(
         bool,
         typer.Option(
             "--controls",
-            help="With --tables: both controls of every cell, and the paper's weights.",
+            help="With --tables: both controls of every cell, and the published weights.",
             rich_help_panel=WHAT,
         ),
     ] = False,
@@ -148,14 +149,14 @@ def _compose(
     for file in files:
         values = merge(values, read_sweep(file).model_dump(exclude_unset=True))
     given = {
-        "cells": [word for word in what if Path(word) not in files],
-        "tables": [name.strip() for name in (tables or "").split(",") if name.strip()],
-        "controls": controls,
+        "cells": [word for word in what if Path(word) not in files] or None,
+        "tables": [name.strip() for name in (tables or "").split(",") if name.strip()] or None,
+        "controls": controls or None,
         "data": data,
         "memory": memory,
         "seeds": seeds,
     }
-    return SweepConfig.parse(values | {name: value for name, value in given.items() if value})
+    return SweepConfig.parse(values | {name: value for name, value in given.items() if value is not None})
 
 
 def _refuse_what_has_no_effect(config: Any, out: Path, assignments: list[str]) -> None:
@@ -234,13 +235,15 @@ def _attach(todo: Any, quiet: bool) -> None:
 
 
 def _show_finished(todo: Any, console: Console) -> int:
-    """Print the table of what came out; how many runs are in it."""
+    """Print the table of what came out; how many runs have a result."""
     from s6mod.experiments.render import show
     from s6mod.experiments.tables import Results, filled
 
     runs = todo.finished()
     if runs:
-        show(filled("all", Results(runs)), console)
+        results = Results(runs)
+        show(filled("all", results), console)
+        tell_left_out(results.repeated)
     return len(runs)
 
 

@@ -61,8 +61,14 @@ def table(
     else:
         for each in tables:
             show(each, Console())
-    if found.repeated:
-        typer.echo(f"{found.repeated} results were left out: an earlier one of the same run was found first", err=True)
+    tell_left_out(found.repeated + results.repeated)
+
+
+def tell_left_out(number: int) -> None:
+    """Say how many results a table has no room for, if there are any."""
+    if number:
+        were = "result was" if number == 1 else "results were"
+        typer.echo(f"{number} {were} left out: an earlier one of the same setting, seed and precision counts", err=True)
 
 
 def _page(file: Path, text: str, check: bool) -> None:

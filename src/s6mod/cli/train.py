@@ -80,12 +80,15 @@ def train(
             raise typer.BadParameter(f"--resume takes the run's own configuration; leave out {', '.join(given)}")
     if seed is not None and seeds is not None:
         raise typer.BadParameter("give --seed or --seeds, not both")
+    if seeds is not None and any(word.partition("=")[0].strip() == "seed" for word in assignments or []):
+        raise typer.BadParameter("give --set seed or --seeds, not both")
 
-    from s6mod.display import RunDisplay, result_table
+    from s6mod.display import RunDisplay
     from s6mod.engine.execute import execute
     from s6mod.engine.run import Run
     from s6mod.engine.run_config import RunConfig, read_run_config
     from s6mod.engine.settings import Engine
+    from s6mod.experiments.records import read_result
     from s6mod.experiments.sweep import numbers
     from s6mod.trackers import require
 
@@ -107,6 +110,9 @@ def train(
         return
 
     require(base.output.track)
+    if resume is not None and not base.output.track and (resume / "result.json").exists():
+        _show([read_result(resume / "result.json", sealed=False)], folders, console)  # whether or not the data is there
+        return
     with RunDisplay(console, quiet) as display:
         dataset = configs[0].data.load().to(Engine.resolve(configs[0].engine).device)
 
@@ -118,6 +124,12 @@ def train(
             return Run.begin(each, folder, dataset, watch)
 
         results = execute([partial(make, each, folder) for each, folder in zip(configs, folders, strict=True)], at_once)
+    _show(results, folders, console)
+
+
+def _show(results: list[dict[str, Any]], folders: list[Path], console: Console) -> None:
+    from s6mod.display import result_table
+
     console.print(result_table(results))
     for folder in folders:
         console.print(str(folder), soft_wrap=True, highlight=False, markup=False)
@@ -153,8 +165,9 @@ def _compose(
 
     branch = name("branch", "none")
     values = merge(preset(name("method", "er"), branch, name("data", "digits"), given.get("memory_size")), given)
-    if branch == "none":
-        if options := [key for key in given.get("branch") or {} if key != "name"]:
+    own = given.get("branch")
+    if branch == "none" and (own is None or isinstance(own, dict)):  # anything else is refused with all other fields
+        if options := [key for key in own or {} if key != "name"]:
             raise ConfigError(f"expected a branch for branch.{options[0]}, got none; add --branch s6mod")
         values["branch"] = None
     return RunConfig.parse(values)

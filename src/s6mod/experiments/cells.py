@@ -91,15 +91,21 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
         raise ConfigError(f"expected METHOD[+BRANCH]/DATA/MEMORY, got {text!r}; leave out {place[2]!r}")
-    name, root = _name_and_root(data or "digits")
+    name, root = _name_and_root("digits" if data is None else data)
     if place and place[0] != name:
         name, root = place[0], None
-    _check("method", method, (*METHODS, *SHARED), text)
-    _check("branch", branch if plus else "none", BRANCHES, text)
+    if method not in (*METHODS, *SHARED):
+        from s6mod.methods import methods  # with torch, which a name of ours can do without
+
+        _check("method", method, (*methods, *SHARED), text)
+    if plus and branch not in BRANCHES:
+        from s6mod.branch import branches
+
+        _check("branch", branch, (*branches, "none"), text)
     if root is None and name not in datasets():
         _check_prepared(name, folder, text)
     if len(place) == 2:
-        if not place[1].isdigit():
+        if not place[1].isdecimal():
             raise ConfigError(f"expected a memory size in {text!r}, got {place[1]!r}; write for instance er/digits/200")
         memory = int(place[1])
     if memory is None:

@@ -5,7 +5,6 @@ again, perhaps elsewhere, and each of its runs goes on from its checkpoint or ke
 """
 
 import importlib.util
-import os
 import sys
 import time
 import warnings
@@ -20,7 +19,7 @@ import torch
 from s6mod.engine.allocator import keep_freed_memory
 from s6mod.engine.execute import MOST_AT_ONCE, StopRequest
 from s6mod.errors import ConfigError
-from s6mod.experiments.costs import cost
+from s6mod.experiments.costs import cores, cost
 from s6mod.experiments.follow import Follower
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
 from s6mod.experiments.sweep import Job
@@ -194,7 +193,7 @@ def checkpoint_steps(job: Job, device: str, together: int) -> int:
     output, known = job.config.output, cost(job.config.plain())
     if "checkpoint_every" in output.model_fields_set or known is None:
         return output.checkpoint_every
-    on_one_core = known.cpu_seconds * (os.cpu_count() or 1) / known.steps
+    on_one_core = known.cpu_seconds * cores() / known.steps
     seconds = known.ms / 1000 * together if device == "cuda" else on_one_core
     return max(1, min(output.checkpoint_every, round(CHECKPOINT_SECONDS / seconds)))
 

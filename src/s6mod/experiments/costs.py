@@ -17,7 +17,7 @@ class Cost:
     ms: float  # of a step on an H200, alone
     measured: bool  # else estimated
     memory_gib: float
-    cpu_seconds: float  # on all cores of this machine together
+    cpu_seconds: float  # on all cores that this process may use, together
     wants_gpu: bool
 
     @property
@@ -48,7 +48,7 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     if measured is not None:
         ms, memory = measured["ms"], measured["memory_gib"]
     width = plain["method"].get("network", {}).get("width", 64)
-    cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / 64) ** 2) / (os.cpu_count() or 1)
+    cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / 64) ** 2) / cores()
     steps = _steps(plain["stream"], data["images"], tasks)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
 
@@ -62,6 +62,11 @@ def _steps(stream: dict[str, Any], images: int, tasks: int) -> int:
     per_task = min(images / tasks, stream.get("samples_per_task") or images)
     samples = min(per_task * tasks, stream.get("limit") or images)
     return max(1, round(samples / int(stream["batch_size"])))
+
+
+def cores() -> int:
+    """CPU cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache

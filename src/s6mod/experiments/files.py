@@ -1,5 +1,6 @@
 """Files that are whole or not there, and never overwritten by accident; no torch, so that commands answer at once."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -32,7 +33,10 @@ def _write_aside(path: Path, content: str) -> Path:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
-        aside.unlink(missing_ok=True)
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = str(path)  # the one that the user knows
+        with contextlib.suppress(OSError):
+            aside.unlink()
         raise
     return aside

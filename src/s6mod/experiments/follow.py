@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from s6mod.data import StreamPlan
 from s6mod.engine.execute import stopping_politely
-from s6mod.errors import S6modError
+from s6mod.errors import CheckpointError, S6modError
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
-from s6mod.experiments.store import FAILURE
+from s6mod.experiments.records import read_result
+from s6mod.experiments.store import FAILURE, settled
 from s6mod.experiments.sweep import Job
 
 QUIET = 10.0  # seconds after which a failed run that nobody tries again counts as lost
@@ -29,7 +30,7 @@ class Follower:
     def look(self) -> None:
         """Tell what has changed since the last look."""
         for job in list(self.open.values()):
-            if (job.folder / "result.json").exists():
+            if settled(job.folder):
                 self.end(job)
             else:
                 self._look_at(job)
@@ -93,8 +94,13 @@ class Onlooker:
 
 
 def _failure(job: Job) -> str:
-    """The last line of the traceback that a failed run has left; nothing if there is none."""
+    """Why nobody will go on with a run: a damaged result, or the last line of the traceback it left; else nothing."""
+    result = job.folder / "result.json"
     try:
+        if result.exists():
+            read_result(result, sealed=False)
         return (job.folder / FAILURE).read_text().strip().splitlines()[-1]
+    except CheckpointError as error:
+        return str(error)
     except (OSError, IndexError):
         return ""

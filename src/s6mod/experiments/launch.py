@@ -6,17 +6,17 @@ killed at any moment, and another one goes on from the folders.
 
 import contextlib
 import multiprocessing
-import os
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from typing import Protocol
 
 from s6mod.engine.execute import StopRequest, stopping_politely
-from s6mod.experiments.store import held
+from s6mod.experiments.costs import cores
+from s6mod.experiments.store import held, settled
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import BatchEnd, Event, work
 
@@ -72,10 +72,9 @@ class LocalLauncher:
         """Fitted to this machine: GPUs if there are some and ``device`` allows, else as many workers as cores."""
         import torch
 
-        cores = os.cpu_count() or 1
         if device == "cpu" or not torch.cuda.is_available():
-            count = workers or cores
-            return cls(("cpu",) * count, max(1, cores // count), None, retries)
+            count = workers or cores()
+            return cls(("cpu",) * count, max(1, cores() // count), None, retries)
         gpus = [device] if device != "auto" else [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         return cls(tuple(gpus), 1, at_once, retries)
 
@@ -102,6 +101,7 @@ class _LocalSweep:
         self.attempts: Counter[str] = Counter()
         self.outcome = Outcome()
         places = plan.devices[: len(jobs)] if plan.on_cpu else plan.devices
+        multiprocessing.set_forkserver_preload(imported_once(plan.on_cpu, {job.config.data.name for job in jobs}))
         self.workers = [_Worker(device, plan) for device in places]
 
     def work(self) -> Outcome:
@@ -124,7 +124,7 @@ class _LocalSweep:
 
     def _hand_out(self) -> None:
         if not self.waiting and not self._busy():
-            free = [job for job in self.elsewhere if _settled(job) or not held(job.folder)]
+            free = [job for job in self.elsewhere if settled(job.folder) or not held(job.folder)]
             self.elsewhere = [job for job in self.elsewhere if job not in free]
             self.waiting.extend(free)
             if not free:
@@ -135,7 +135,7 @@ class _LocalSweep:
 
     def _next_batch(self, device: str) -> list[Job]:
         """On a CPU one job; on a GPU its share of those with the same data."""
-        while self.waiting and _settled(self.waiting[0]):
+        while self.waiting and settled(self.waiting[0].folder):
             self.watch.done(self.waiting.popleft())  # by another process
         if not self.waiting:
             return []
@@ -187,14 +187,14 @@ class _LocalSweep:
 
     def _ended(self, worker: "_Worker") -> None:
         for number, job in enumerate(worker.batch):
-            if number not in worker.lost and _settled(job):
+            if number not in worker.lost and settled(job.folder):
                 self.watch.done(job)
         worker.batch = []
 
     def _died(self, worker: "_Worker") -> None:
         worker.process.join()
         for number, job in enumerate(worker.batch):
-            if _settled(job):
+            if settled(job.folder):
                 self.watch.done(job)
             elif number not in worker.lost and self.request.number is None:
                 self._failed(job, f"its process ended with code {worker.process.exitcode}; see whether memory ran out")
@@ -206,8 +206,18 @@ class _LocalSweep:
         for worker in self.workers:
             worker.process.join()
             for number, job in enumerate(worker.batch):
-                if number not in worker.lost and _settled(job):
+                if number not in worker.lost and settled(job.folder):
                     self.watch.done(job)
+
+
+def imported_once(on_cpu: bool, data: Collection[str]) -> list[str]:
+    """What workers are forked with, so that not each of them imports it and keeps it in memory for itself.
+
+    Torch imports one part of itself only with the first step of an optimiser, and digits come with scikit-learn. Beside
+    GPUs workers are few, and nothing that might touch CUDA may be imported before a fork.
+    """
+    late = ["torch._dynamo", *["sklearn.datasets"] * ("digits" in data)]
+    return [work.__module__, *(late if on_cpu else [])]
 
 
 class _Worker:
@@ -218,7 +228,6 @@ class _Worker:
         self.batch: list[Job] = []
         self.lost: set[int] = set()  # of the batch: failed, or held elsewhere
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([work.__module__])  # torch is imported once, not once a worker
         self.connection, theirs = context.Pipe()
         arguments = (theirs, plan.threads, plan.at_once)
         self.process: ForkServerProcess = context.Process(target=work, args=arguments, daemon=True)
@@ -243,7 +252,3 @@ class _Worker:
             self.process.kill()
         self.connection.close()
         self.process.join()
-
-
-def _settled(job: Job) -> bool:
-    return (job.folder / "result.json").exists()

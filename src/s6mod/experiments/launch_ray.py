@@ -14,7 +14,7 @@ from typing import Any
 from s6mod.engine.execute import MOST_AT_ONCE, SPARE, stopping_politely
 from s6mod.errors import ConfigError, S6modError
 from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
-from s6mod.experiments.costs import cost
+from s6mod.experiments.costs import cores, cost
 from s6mod.experiments.launch import Outcome, Watch
 from s6mod.experiments.sweep import Job
 
@@ -145,7 +145,7 @@ def _connect(address: str | None, workers: int | None) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        cpus = workers or os.cpu_count()
+        cpus = workers or cores()
         ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
         return
     if place := re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address):

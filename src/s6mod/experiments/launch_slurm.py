@@ -4,7 +4,6 @@ Before its time limit a job saves the state of its runs and is queued again. Whe
 executor runs the jobs as processes of this machine.
 """
 
-import os
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 from s6mod.engine.execute import MOST_AT_ONCE, stopping_politely
 from s6mod.errors import ConfigError
 from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
+from s6mod.experiments.costs import cores
 from s6mod.experiments.launch import Outcome, Watch
 from s6mod.experiments.sweep import Job
 
@@ -92,7 +92,7 @@ class SlurmLauncher:
         here = executor.cluster == "local"
         if here:
             watch.say("no SLURM on this machine: the jobs run here, as processes")
-        room = self.workers or (1 if self.gpu else os.cpu_count() or 1) if here else ARRAY
+        room = self.workers or (1 if self.gpu else cores()) if here else ARRAY
         begun = [] if here else jobs_begun(executor.folder, jobs)
         if begun:
             watch.say(f"{len(begun)} jobs of an earlier sweep are still with SLURM; they are waited for")

@@ -17,6 +17,9 @@ from s6mod.experiments.files import write_new, write_whole
 FORMAT = 1  # of results that this version reads
 ADOPTED = ' "sealed": "when adopted",\n'  # marks a record that came without a checksum
 FOLDERS = ("--out", "--data-root", "--store")  # options that name folders of one machine
+FILES = ("--data", "--config", "--resume")  # options whose paths keep their last part
+# The folders of a path: from a root, a home or a dot, or of data by --set. Names of cells have slashes too.
+_PLACE = re.compile(r"(?:(?<![\w.+:/-])(?:~|\.\.?)?/|(?<=data=)(?!\{)|(?<=data\.root=)).*/")
 _SEAL = re.compile(r'\A\{\n "sha256": "([0-9a-f]{64})",\n')
 
 
@@ -127,14 +130,14 @@ def _without_folders(text: str, content: dict[str, Any]) -> str:
     words, kept = iter(shlex.split(command)), []
     for word in words:
         option, equals, value = word.partition("=")
-        if option == "--data":  # of own data the last part alone
-            data = value if equals else next(words, "")
-            kept += [option, f"./{Path(data).name}" if "/" in data else data]
+        if option in FILES:
+            path = value if equals else next(words, "")
+            kept += [option, f"./{Path(path).name}" if "/" in path else path]
         elif option in FOLDERS:
             if not equals:
                 next(words, None)
         else:
-            kept.append(word)
+            kept.append(_PLACE.sub("./", word))
     text = text.replace(f'"root": {root}', '"root": null')
     return text.replace(json.dumps(command), json.dumps(shlex.join(kept)))
 

@@ -203,6 +203,15 @@ def _usual(method: str, branch: str, data: str, memory: int) -> dict[str, Any]:
     return complete(preset(method, branch, data, memory))
 
 
+def settled(folder: Path) -> bool:
+    """Whether the run in this folder has a result that can be read."""
+    try:
+        read_result(folder / "result.json", sealed=False)
+    except CheckpointError:
+        return False
+    return True
+
+
 def held(folder: Path) -> bool:
     """Whether a process has the run in this folder under way."""
     try:

@@ -24,7 +24,7 @@ class SweepConfig(Config):
     cells: list[str] = Field([], description="names of cells; data set and memory may be left to the fields below")
     tables: list[str] = Field([], description="tables of the paper, all cells of which are wanted")
     controls: bool = Field(
-        False, description="add both controls to every cell of the tables, and S6MOD on ER with the paper's weights"
+        False, description="add both controls to every cell of the tables, and S6MOD with the published weights"
     )
     data: str | None = Field(None, description="data set of cells that name none, or the path of own data")
     memory: int | None = Field(None, ge=1, description="memory size of cells that name none")
@@ -102,14 +102,14 @@ def sweep_of(
     A training that is in the store under its present hash is done; on own data, if that has the same contents still.
     """
     stored = _Stored(store)
-    parsed: dict[Cell, RunConfig] = {}
+    values: dict[Cell, dict[str, Any]] = {}
     jobs: dict[str, Job] = {}
     done: dict[str, Path] = {}
     done_results = 0
     for cell, seed in results:
-        if cell.training not in parsed:
-            parsed[cell.training] = RunConfig.parse(merge(merge(cell.values(), over), elsewhere))
-        run = parsed[cell.training].model_copy(update={"seed": seed})
+        if cell.training not in values:
+            values[cell.training] = merge(merge(cell.values(), over), elsewhere)
+        run = RunConfig.parse(values[cell.training] | {"seed": seed})
         name = run.hash
         folder = out / run.folder_name
         finished = stored.finished(run, folder)
@@ -158,7 +158,7 @@ def numbers(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ConfigError(f"expected seeds such as 0-4 or 0,2,5, got {text!r}; change them")
         if int(last or first) < int(first):
             raise ConfigError(f"expected seeds from low to high, got {part.strip()!r}; swap them")

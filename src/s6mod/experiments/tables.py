@@ -64,12 +64,13 @@ Seeds = Mapping[int, StoredRun]
 
 
 class Results:
-    """Finished runs by what was run and in which precision."""
+    """Finished runs by what was run and in which precision; of several with one seed, the first."""
 
     def __init__(self, runs: Iterable[StoredRun]) -> None:
         self.runs: dict[str, dict[str, dict[int, StoredRun]]] = defaultdict(lambda: defaultdict(dict))
+        self.repeated = 0  # those that are not the first, such as runs that differ in their engine alone
         for run in runs:
-            self.runs[run.setting][run.precision].setdefault(run.seed, run)
+            self.repeated += self.runs[run.setting][run.precision].setdefault(run.seed, run) is not run
 
     def fill(self, section: Section) -> list[Row]:
         """The rows of a section."""

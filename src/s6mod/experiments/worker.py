@@ -25,6 +25,7 @@ from s6mod.engine.run import Held, Progress, Run
 from s6mod.engine.run_config import RunConfig, read_run_config
 from s6mod.engine.settings import Engine
 from s6mod.errors import S6modError
+from s6mod.experiments.records import read_result
 from s6mod.experiments.store import FAILURE
 
 
@@ -78,8 +79,10 @@ def run_batch(batch: Batch, at_once: int | None, tell: Callable[[Event], None]) 
 
         data = _dataset(config.data, str(Engine.resolve(config.engine).device))
         (folder / FAILURE).unlink(missing_ok=True)
+        if (folder / "result.json").exists():  # what is damaged is refused in a sentence
+            read_result(folder / "result.json", sealed=False)
         if (folder / "config.json").exists():
-            read_run_config(folder)  # refuses what is damaged in a sentence
+            read_run_config(folder)  # the same
             return Run.resume(folder, data, watch, config)
         return Run.begin(config, folder, data, watch)
 
@@ -103,7 +106,7 @@ def _reason(error: Exception, folder: Path) -> str:
         sentence = str(error)
     elif isinstance(error, OSError) and error.strerror:
         where = error.filename or folder
-        sentence = f"expected to read and write {where}, got: {error.strerror}; mend that and sweep again"
+        sentence = f"expected to read and write {where}, got: {error.strerror}; mend that and try again"
     else:
         sentence = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     try:
