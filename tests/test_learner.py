@@ -1,12 +1,18 @@
+import copy
+import pickle
+import threading
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from fakes import Duo
 from states import assert_same_tree, trees_differ
 
+import learners
 from s6mod import Learner
 from s6mod.data import load
-from s6mod.engine.checkpoint import write_state
+from s6mod.engine.checkpoint import read_state, write_state
 from s6mod.engine.step import Inputs, Ledger
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.methods import Batch, methods
@@ -134,6 +140,90 @@ def test_predicting_at_any_step_leaves_no_trace(method, branch):
         curious.learn(*batch(position))
         curious.predict(batch(9, size=20)[0])
     assert_same_tree(quiet.state_dict(), curious.state_dict())
+
+
+def test_predicting_from_other_threads_leaves_no_trace():
+    quiet = run(small("er", "s6mod"), 0, 8)
+    learner = run(small("er", "s6mod"), 0, 1)
+    done = threading.Event()
+
+    def ask():
+        while not done.is_set():
+            learner.predict(batch(9, size=20)[0])
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    run(learner, 1, 8)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert_same_tree(quiet.state_dict(), learner.state_dict())
+
+
+CALLS = {
+    "learn": lambda learner, folder: learner.learn(*batch(3)),
+    "end_task": lambda learner, folder: learner.end_task(),
+    "predict": lambda learner, folder: learner.predict(batch(0)[0]),
+    "scores": lambda learner, folder: learner.scores(batch(0)[0]),
+    "losses": lambda learner, folder: learner.losses(),
+    "figures": lambda learner, folder: learner.figures(),
+    "nbytes": lambda learner, folder: learner.nbytes,
+    "state_dict": lambda learner, folder: learner.state_dict(),
+    "load_state_dict": lambda learner, folder: learner.load_state_dict(small().state_dict(), None),
+    "save": lambda learner, folder: learner.save(folder),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_waits_for_that_of_another_thread(tmp_path, monkeypatch, name):
+    learner = run(small("er", "s6mod"), 0, 3)
+    inside, go_on, passes, forward = threading.Event(), threading.Event(), [], ResNet18.forward
+
+    def held(network, x):
+        passes.append(len(x))
+        inside.set()
+        go_on.wait(60)
+        return forward(network, x)
+
+    monkeypatch.setattr(ResNet18, "forward", held)
+    first = threading.Thread(target=learner.predict, args=(batch(0)[0],))
+    second = threading.Thread(target=CALLS[name], args=(learner, tmp_path))
+    first.start()
+    inside.wait(60)
+    second.start()
+    second.join(0.05)  # time enough to come in between
+    waited = second.is_alive() and len(passes) == 1
+    go_on.set()
+    first.join()
+    second.join()
+    assert waited
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+def test_a_copy_goes_its_own_way_and_waits_for_nobody(duplicate):
+    learner = run(small("er", "s6mod"), 0, 3)
+    with learner._turn:
+        twin = duplicate(learner)
+        other = threading.Thread(target=run, args=(twin, 3, 6))
+        other.start()
+        other.join()
+    assert trees_differ(learner.state_dict(), twin.state_dict())
+    assert_same_tree(run(learner, 3, 6).state_dict(), twin.state_dict())
+
+
+@pytest.mark.parametrize("method", ["er", "duo", "ocm"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_learns_whatever_mode_the_caller_is_in(tmp_path, mode, method):
+    def lived(around):
+        learner = learners.small(method, {"name": "s6mod"})
+        with around():  # where batches, networks, teachers and moments are made
+            learners.run(learner, 0, 3)
+            learner.save(tmp_path)
+            learner = learners.run(Learner.load(tmp_path), 3, 4)
+        return learners.run(learner, 4, 5).state_dict()
+
+    assert_same_tree(lived(nullcontext), lived(mode))
 
 
 def test_er_does_not_train_on_its_first_batch_but_stores_it():
@@ -367,6 +457,29 @@ def test_a_state_from_another_kind_of_device_goes_on_with_fresh_draws(tmp_path):
     other.load_state_dict(state, (3, 16, 16))
     assert_same_tree(state["peers"], other.state_dict()["peers"])
     run(other, 4, 6)
+
+
+def test_a_device_may_be_named_or_given(tmp_path):
+    run(small(), 0, 2).save(tmp_path)
+    for device in ("cpu", torch.device("cpu")):
+        learner = Learner.load(tmp_path, device)
+        learner.save(tmp_path)
+        assert learner.config.engine.device == "cpu"
+    with pytest.raises(ConfigError, match="expected a device such as auto, cpu or cuda:0, got '0'"):
+        Learner.load(tmp_path, 0)
+
+
+def test_a_state_from_a_gpu_says_how_to_load_it_where_there_is_none(tmp_path, monkeypatch):
+    run(small(), 0, 2).save(tmp_path)
+    state, header = read_state(tmp_path)
+    header["config"]["engine"]["device"] = "cuda:1"
+    write_state(tmp_path, state, header)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        ConfigError, match=rf"got a machine without it; use Learner\.load\('{tmp_path}', device='cpu'\)"
+    ):
+        Learner.load(tmp_path)
+    assert Learner.load(tmp_path, device="cpu").steps == 2
 
 
 def test_an_unused_learner_has_no_figures_losses_or_bytes():

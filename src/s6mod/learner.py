@@ -4,8 +4,10 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets, run folders or the command line.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,13 +16,14 @@ from torch import Tensor
 
 from s6mod.branch import Branch, branches
 from s6mod.branch.base import BranchConfig, BranchShape
-from s6mod.config import Config
+from s6mod.config import Config, merge
 from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.capture import CapturedStep
-from s6mod.engine.checkpoint import Tree, read_state, write_state
+from s6mod.engine.checkpoint import Snapshot, Tree, read_state
 from s6mod.engine.evaluate import Predictor
+from s6mod.engine.locks import Turn
 from s6mod.engine.random import derive_seed, generator, seeded
-from s6mod.engine.settings import Engine, EngineConfig
+from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError
 from s6mod.engine.step import Inputs, Ledger, Step, make_optimizer
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.learner_config import LearnerConfig
@@ -29,6 +32,23 @@ from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Around what makes or changes the learner's tensors: gradients flow and tensors are ordinary ones, whether or not the
+# caller is in no_grad() or inference_mode().
+_learning = torch.inference_mode(False)
+
+
+def _in_turn(method: Callable[Concatenate["Learner", P], R]) -> Callable[Concatenate["Learner", P], R]:
+    """Calls from several threads wait for each other."""
+
+    @wraps(method)
+    def call(learner: "Learner", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with learner._turn:
+            return method(learner, *args, **kwargs)
+
+    return call
 
 
 class Learner:
@@ -88,7 +108,9 @@ class Learner:
         self.image_shape: tuple[int, int, int] | None = None
         self._quiet = 0  # batches since the last new class
         self._predictor: Predictor | None = None
+        self._turn = Turn()
 
+    @_learning
     def build(self, image_shape: tuple[int, int, int]) -> None:
         """Make all that depends on the image shape; the first ``learn`` does so if nobody did before.
 
@@ -124,6 +146,8 @@ class Learner:
 
     # --- learning ---------------------------------------------------------------------------------------------
 
+    @_in_turn
+    @_learning
     def learn(self, x: Images, y: Labels) -> None:
         """Learn one batch of the stream, then store what the reservoir keeps of it."""
         images = as_uint8_images(x)
@@ -154,6 +178,8 @@ class Learner:
         self.task.step += 1
         self._predictor = None
 
+    @_in_turn
+    @_learning
     def end_task(self) -> None:
         """Tell the learner that a task ended. Only with ``boundaries='given'`` does it mean anything."""
         if self.config.boundaries == "given":
@@ -175,10 +201,12 @@ class Learner:
         present = set(labels.tolist()) - set(self.task.current)
         self.task.current = self.task.current + [c for c in self.task.seen if c in present]
 
+    @_in_turn
     def losses(self) -> dict[str, float]:
         """Mean of each loss term since this was last called (waits for the device)."""
         return self.ledger.read() if self.image_shape is not None else {}
 
+    @_in_turn
     def figures(self) -> dict[str, Tensor]:
         """What the branches say about themselves in their latest step, on the host."""
         found: dict[str, Tensor] = {}
@@ -206,6 +234,7 @@ class Learner:
         """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
         return self._predict(x)
 
+    @_in_turn
     def _predict(self, x: Images, only: str | None = None) -> dict[str, Tensor]:
         if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
@@ -228,6 +257,7 @@ class Learner:
     # --- state ------------------------------------------------------------------------------------------------
 
     @property
+    @_in_turn
     def nbytes(self) -> int:
         """Bytes held between steps: networks, branches, teachers, optimiser, memory."""
         if self.image_shape is None:
@@ -236,6 +266,7 @@ class Learner:
         tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
         return self.memory.nbytes + sum(t.numel() * t.element_size() for t in tensors)
 
+    @_in_turn
     def state_dict(self) -> Tree:
         """Everything that changes, as a tree of tensors and plain values."""
         host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet}
@@ -255,6 +286,8 @@ class Learner:
             "ledger": self.ledger.state_dict(),
         }
 
+    @_in_turn
+    @_learning
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None) -> None:
         """Take over a state of a learner with the same configuration."""
         self.task = Task(**state["host"]["task"])
@@ -284,11 +317,20 @@ class Learner:
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
-        header = {"kind": "learner", "config": self.config.plain(), "image_shape": self.image_shape}
-        write_state(Path(folder), self.state_dict(), header)
+        folder = Path(folder)
+        home = folder.parent if folder.name == "checkpoint" else folder
+        if all((home / name).exists() for name in ("config.json", "stream.safetensors")):
+            raise CheckpointError(
+                f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
+            )
+        with self._turn:
+            header = {"kind": "learner", "config": self.config.plain(), "image_shape": self.image_shape}
+            snapshot = Snapshot.of(self.state_dict(), header)
+        snapshot.write(folder)
 
     @classmethod
-    def load(cls, folder: str | Path, device: str | None = None) -> "Learner":
+    @_learning
+    def load(cls, folder: str | Path, device: str | torch.device | None = None) -> "Learner":
         """A saved learner, or that of a run's folder; ``device`` moves it elsewhere than where it was saved.
 
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
@@ -301,10 +343,15 @@ class Learner:
             )
         if header["kind"] == "run":
             state = state["learner"]
-        config = LearnerConfig.parse(header["config"])
-        if device is not None:
-            config = config.model_copy(update={"engine": config.engine.model_copy(update={"device": device})})
-        learner = cls.from_config(config)
+        elsewhere = {} if device is None else {"engine": {"device": str(device)}}
+        config = LearnerConfig.parse(merge(header["config"], elsewhere))
+        try:
+            learner = cls.from_config(config)
+        except MissingDeviceError:
+            raise MissingDeviceError(
+                f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
+                f"use Learner.load({str(folder)!r}, device='cpu')"
+            ) from None
         shape = header["image_shape"]
         learner.load_state_dict(state, None if shape is None else tuple(shape))
         return learner

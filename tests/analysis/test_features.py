@@ -138,6 +138,15 @@ def test_a_run_that_diverged_is_refused(runs, tmp_path):
         open_run(tmp_path / "run", "cpu")
 
 
+def test_a_run_whose_last_state_could_not_be_saved_is_refused(runs, tmp_path):
+    shutil.copytree(runs["er"], tmp_path / "run")
+    state, header = read_state(tmp_path / "run" / "checkpoint")
+    state["cursor"]["position"] -= 1
+    write_state(tmp_path / "run" / "checkpoint", state, header)
+    with pytest.raises(CheckpointError, match=r"final state.*run it again"):
+        open_run(tmp_path / "run", "cpu")
+
+
 def test_a_run_under_way_is_refused_with_the_command_that_ends_it(runs, tmp_path):
     folder = tmp_path / "half a run"
     folder.mkdir()

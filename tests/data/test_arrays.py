@@ -110,3 +110,15 @@ def test_without_a_number_of_classes_only_negative_labels_are_refused():
     assert as_labels([0, 10**6]).tolist() == [0, 10**6]
     with pytest.raises(InputError, match="from 0 on, got -1"):
         as_labels([-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [(torch.Tensor.to_sparse, "layout sparse_coo"), (lambda x: x.to("meta"), "meta tensor")],
+    ids=["sparse", "meta"],
+)
+def test_tensors_without_values_in_place_are_refused(change, got):
+    with pytest.raises(InputError, match=f"expected images as a dense tensor with values, got a .*{got}; convert it"):
+        as_uint8_images(change(torch.rand(2, 3, 4, 4)))
+    with pytest.raises(InputError, match=f"expected labels as a dense tensor with values, got a .*{got}; convert it"):
+        as_labels(change(torch.tensor([1, 2])))

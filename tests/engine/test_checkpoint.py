@@ -109,6 +109,48 @@ def test_the_next_state_waits_for_the_one_before(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_two_who_save_at_once_take_turns_and_leave_a_whole_state(tmp_path, monkeypatch):
+    between, go_on, write = threading.Event(), threading.Event(), checkpoint.write_aside
+
+    def slow(path, content):
+        if path.name == "state.json" and not between.is_set():  # the first writer has its tensors on disk, no more
+            between.set()
+            go_on.wait(60)
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_aside", slow)
+    saves = [threading.Thread(target=write_state, args=(tmp_path, {"n": torch.tensor(n)}, {})) for n in range(2)]
+    saves[0].start()
+    between.wait(60)
+    saves[1].start()
+    saves[1].join(0.1)  # time enough to spoil what the first has written
+    go_on.set()
+    for save in saves:
+        save.join()
+    assert read_state(tmp_path)[0]["n"] == 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_state_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch, times):
+    write_state(tmp_path, {"n": torch.tensor(0)}, {})
+    read, numbers = checkpoint._read_content, iter(range(1, times + 1))
+
+    def overtaken(folder):
+        content = read(folder)
+        for number in numbers:
+            write_state(folder, {"n": torch.tensor(number)}, {})
+            break
+        return content
+
+    monkeypatch.setattr(checkpoint, "_read_content", overtaken)
+    assert read_state(tmp_path)[0]["n"] == times
+    monkeypatch.setattr(checkpoint, "READINGS", times)
+    numbers = iter(range(10, 10 + times))
+    with pytest.raises(CheckpointError, match="missing"):
+        read_state(tmp_path)
+
+
 def test_a_state_that_could_not_be_written_beside_the_work_is_told_once(tmp_path):
     (tmp_path / "file").write_text("x")
     states = Writer(tmp_path / "file")

@@ -6,7 +6,7 @@ import signal
 import time
 import warnings
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import fakes
 import pytest
@@ -17,6 +17,7 @@ from records import records_of
 from s6mod.analysis.opened import open_run
 from s6mod.config import merge
 from s6mod.data import Dataset
+from s6mod.engine import checkpoint
 from s6mod.engine import execute as module_execute
 from s6mod.engine.checkpoint import Snapshot, Writer, read_state, write_state
 from s6mod.engine.execute import Interrupted, execute
@@ -231,6 +232,32 @@ def test_a_run_that_cannot_write_its_result_can_still_go_on(tmp_path, digits, mo
     assert finish(tmp_path / "r", digits)["steps"] == 15
 
 
+@pytest.mark.parametrize(("keep", "full_from"), [(True, 15), (False, 10)])
+def test_a_state_that_finds_no_room_does_not_cost_a_run_at_its_end_the_result(
+    tmp_path, digits, monkeypatch, keep, full_from
+):
+    config = quick(output={"keep_checkpoint": keep, "checkpoint_every": 10})
+    expected = start(config, tmp_path / "straight", digits)
+    save = Run.checkpoint
+
+    def full(path, content):
+        raise OSError(28, "No space left on device", str(path))
+
+    def save_while_there_is_room(run, beside=False):
+        if run.cursor.position >= full_from:
+            monkeypatch.setattr(checkpoint, "write_aside", full)
+        save(run, beside)
+
+    monkeypatch.setattr(Run, "checkpoint", save_while_there_is_room)
+    with pytest.warns(UserWarning, match="final state .* disk is full") if keep else nullcontext():
+        result = start(config, tmp_path / "r", digits)
+    assert result["matrices"] == expected["matrices"]
+    if keep:
+        assert Learner.load(tmp_path / "r").steps == 10  # the state of an earlier step is still there
+    assert finish(tmp_path / "r", digits) == result
+    assert records_of(tmp_path / "r") == records_of(tmp_path / "straight")  # and costs no record
+
+
 @pytest.fixture
 def two_at_once(tmp_path, digits, monkeypatch):
     """Two runs under way at once, as on a GPU; the second is watched. Records come before any checkpoint."""
@@ -368,6 +395,40 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path, digits):
     with pytest.raises(ConfigError, match="go on with --resume"):
         start(quick(seed=1), tmp_path, digits)
     assert finish(tmp_path, digits)["seed"] == 0
+
+
+def test_a_folder_that_lost_its_configuration_is_not_taken_for_a_new_one(tmp_path, digits):
+    start(quick(), tmp_path, digits)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ConfigError, match="choose another --out"):
+        start(quick(seed=1), tmp_path, digits)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "7", '{"steps": 15}'])
+def test_a_result_that_is_something_else_is_damaged(tmp_path, digits, content):
+    start(quick(), tmp_path, digits)
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"damaged .*result\.json; remove it and resume"):
+        finish(tmp_path, digits)
+
+
+def test_a_run_of_a_method_that_is_not_known_here_is_not_called_damaged(tmp_path, digits):
+    Run.begin(quick(), tmp_path, digits)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["config"]["method"]["name"] = "of_my_own"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=rf"of_my_own.*\(in {tmp_path}/config.json\)"):
+        Run.resume(tmp_path, digits)
+
+
+@pytest.mark.parametrize("place", ["", "checkpoint"])
+def test_a_learner_is_not_saved_into_a_runs_folder(tmp_path, digits, place):
+    start(quick(), tmp_path / "r", digits)
+    learner = Learner.load(tmp_path / "r")
+    with pytest.raises(CheckpointError, match="belongs to a run; choose another"):
+        learner.save(tmp_path / "r" / place)
+    learner.save(tmp_path / "r" / "later")
+    assert Learner.load(tmp_path / "r" / "later").steps == 15
 
 
 def test_resuming_refuses_what_does_not_fit(tmp_path, digits):

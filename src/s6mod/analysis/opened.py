@@ -77,6 +77,13 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
         raise CheckpointError(
             f"expected a checkpoint of run {begun_as}, got one of {header['hash']} in {folder}; restore it"
         )
+    result = json.loads((folder / "result.json").read_text())
+    position = state["cursor"]["position"]
+    if position != result["steps"]:
+        raise CheckpointError(
+            f"expected the final state of {folder}, got one of step {position} of {result['steps']}, as the last could "
+            "not be saved; run it again"
+        )
     dataset = _load(config.data)
     learner = Learner.from_config(config.learner_config(dataset))
     learner.load_state_dict(state["learner"], tuple(header["image_shape"]))
@@ -86,7 +93,6 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
             "method.optimizer.lr"
         )
     plan = StreamPlan.load(folder / "stream.safetensors")
-    result = json.loads((folder / "result.json").read_text())
     return Opened(folder, config, learner, dataset.to(learner.engine.device), plan, result)
 
 

@@ -63,6 +63,8 @@ def as_labels(y: Labels, num_classes: int | None = None, length: int | None = No
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"expected integer labels, got {_dtype(labels)}; pass class ids as int64")
     labels = labels.to("cpu", torch.int64)
+    if labels.is_inference():  # such a tensor cannot go into a backward pass, a copy made outside of the mode can
+        labels = labels.clone()
     wrong = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
     if wrong.any():
         position = int(wrong.int().argmax())
@@ -75,6 +77,9 @@ def as_labels(y: Labels, num_classes: int | None = None, length: int | None = No
 
 def _as_tensor(x: Any, what: str) -> Tensor:
     if isinstance(x, Tensor):
+        if x.layout is not torch.strided or x.is_meta:
+            kind = "a meta tensor" if x.is_meta else f"a tensor of layout {str(x.layout).removeprefix('torch.')}"
+            raise InputError(f"expected {what} as a dense tensor with values, got {kind}; convert it")
         return x
     try:
         array = np.asarray(x)

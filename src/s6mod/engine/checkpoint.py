@@ -11,6 +11,7 @@ import json
 import os
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from s6mod.engine.locks import alone_in
 from s6mod.errors import CheckpointError
 
 FORMAT = 1
 STATE = "state.json"
+READINGS = 20  # of a state that is replaced each time while it is read, before that is called damage
 Tree = dict[str, Any]
 
 
@@ -52,23 +55,16 @@ class Snapshot:
         text = json.dumps({"digest": _digest(content), **content}, indent=1)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_aside(folder / name, payload)
-            write_aside(folder / STATE, text.encode())
+            with alone_in(folder):  # or another writer would take our files for what an earlier state left
+                _replace(folder, name, payload, text.encode())
         except OSError as error:
-            kept = _tensor_file(folder)
-            if folder.is_dir() and kept != name:
-                (folder / name).unlink(missing_ok=True)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             why = "the disk is full" if full else error.strerror or str(error)
-            rest = "the state saved before is still whole" if kept else "nothing was saved"
+            rest = "the state saved before is still whole" if _tensor_file(folder) else "nothing was saved"
             todo = "free some space and try again" if full else "choose a folder that can be written"
             raise CheckpointError(
                 f"expected to save {len(payload):,} bytes in {folder}, but {why}; {rest}; {todo}"
             ) from None
-        # What an earlier state or a killed process left; the pattern matches names that only we give.
-        for stale in folder.iterdir():
-            if stale.name != name and re.fullmatch(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.\d+\.part", stale.name):
-                stale.unlink(missing_ok=True)
 
 
 def write_state(folder: Path, tree: Tree, header: dict[str, Any]) -> None:
@@ -94,13 +90,32 @@ class Writer:
         """Until all is on disk. A failure is told here."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            pending.result()
+            try:
+                pending.result()
+            finally:
+                del pending  # or a failure and the frames it passed, with the whole run, would keep each other
 
 
 def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
     """The tree and header that ``write_state`` saved."""
+    for _ in range(READINGS):
+        content = _read_content(folder)
+        file = folder / content["tensors"]
+        try:
+            payload = file.read_bytes()
+            if hashlib.sha256(payload).hexdigest() != content["sha256"]:
+                raise ValueError
+            return _join(content["tree"], load(payload)), content["header"]
+        except (OSError, ValueError, SafetensorError):
+            if _tensor_file(folder) == content["tensors"]:  # else the state has just been replaced
+                break
+    raise CheckpointError(f"expected the tensors as they were saved, got a damaged or missing {file}; use another copy")
+
+
+def _read_content(folder: Path) -> dict[str, Any]:
+    """What the JSON file holds."""
     try:
-        content = json.loads((folder / STATE).read_text())
+        content: dict[str, Any] = json.loads((folder / STATE).read_text())
         declared = content.pop("digest")
         intact = declared == _digest(content)
     except FileNotFoundError:
@@ -114,17 +129,7 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
             f"expected a state of format {FORMAT}, got format {content['format']} in {folder}; "
             "use the s6mod version that wrote it"
         )
-    file = folder / content["tensors"]
-    try:
-        payload = file.read_bytes()
-        if hashlib.sha256(payload).hexdigest() != content["sha256"]:
-            raise ValueError
-        tensors = load(payload)
-    except (OSError, ValueError, SafetensorError):
-        raise CheckpointError(
-            f"expected the tensors as they were saved, got a damaged or missing {file}; use another copy"
-        ) from None
-    return _join(content["tree"], tensors), content["header"]
+    return content
 
 
 def write_aside(path: Path, content: bytes) -> None:
@@ -138,6 +143,22 @@ def write_aside(path: Path, content: bytes) -> None:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _replace(folder: Path, name: str, payload: bytes, text: bytes) -> None:
+    """The files of a new state in the place of those of the old one."""
+    try:
+        write_aside(folder / name, payload)
+        write_aside(folder / STATE, text)
+    except OSError:
+        if _tensor_file(folder) != name:
+            (folder / name).unlink(missing_ok=True)
+        raise
+    # What an earlier state or a killed process left; the pattern matches names that only we give.
+    for stale in folder.iterdir():
+        if stale.name != name and re.fullmatch(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.\d+\.part", stale.name):
+            with suppress(OSError):
+                stale.unlink()
 
 
 def _tensor_file(folder: Path) -> str | None:

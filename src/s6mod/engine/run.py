@@ -11,6 +11,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -172,7 +173,8 @@ class Run:
         shape = header["image_shape"]
         self.learner.load_state_dict(state["learner"], None if shape is None else tuple(shape))
         self.cursor = Cursor(**state["cursor"])
-        self._files.cut(state["records_bytes"])
+        if self.result is None:  # else the state may be of an earlier step, see _conclude
+            self._files.cut(state["records_bytes"])
 
     def steps(self) -> Generator[None, None, None]:
         """Go on to the end, pausing after each batch; a run may be left at any pause. At the end there is a result."""
@@ -319,9 +321,15 @@ class Run:
             "environment": self.environment,
             "config": self.config.plain(),
         }
+        with suppress(CheckpointError):
+            self._states.wait()  # whether or not it was saved, the end takes its place
         if self.config.output.keep_checkpoint:
-            self.checkpoint()
-        self._states.wait()
+            try:
+                self.checkpoint()
+            except CheckpointError as error:  # a full disk, say, must not cost the result, which is small
+                warnings.warn(
+                    f"the final state of {self.config.cell} seed {self.config.seed} is not saved: {error}", stacklevel=2
+                )
         write_aside(self.folder / "result.json", json.dumps(result, indent=1).encode())
         if not self.config.output.keep_checkpoint:
             shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)

@@ -87,6 +87,8 @@ def read_run_config(folder: Path) -> RunConfig:
         config, found = RunConfig.parse(content["config"]), _hash(content["config"])
     except OSError:
         raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None
+    except ConfigError as error:  # what is not known here is not damage: a method of one's own, a later version's field
+        raise ConfigError(f"{error} (in {file})") from None
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"expected a run's configuration, got a damaged {file}; restore it") from None
     if found != content["hash"]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from s6mod.errors import CheckpointError
 
+PARTS = {"cell", "seed", "primary", "metrics", "matrices", "steps", "ms_per_step"}  # of a result, as others read it
+
 
 class RunFolder:
     """One folder, for one run."""
@@ -23,22 +25,28 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a run in it."""
-        return (self.path / "config.json").exists()
+        """Whether there is a run in it, or what is left of one."""
+        return any((self.path / name).exists() for name in ("config.json", "result.json"))
 
     @property
     def begun_as(self) -> str | None:
         """The hash that the run was begun with, if there is one; a later version may have more fields to hash."""
-        return str(json.loads((self.path / "config.json").read_text())["hash"]) if self.begun else None
+        file = self.path / "config.json"
+        return str(json.loads(file.read_text())["hash"]) if file.exists() else None
 
     @property
     def result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
         file = self.path / "result.json"
+        if not file.exists():
+            return None
         try:
-            return dict(json.loads(file.read_text())) if file.exists() else None
+            result = json.loads(file.read_text())
         except ValueError:
-            raise CheckpointError(f"expected a run's result, got a damaged {file}; remove it and resume") from None
+            result = None
+        if not isinstance(result, dict) or PARTS - result.keys():
+            raise CheckpointError(f"expected a run's result, got a damaged {file}; remove it and resume")
+        return result
 
     def hold(self) -> bool:
         """Keep it for as long as this object lives: two processes must not write one run. False: another has it."""

@@ -11,6 +11,10 @@ from s6mod.config import Config
 from s6mod.errors import ConfigError
 
 
+class MissingDeviceError(ConfigError):
+    """A device that this machine does not have."""
+
+
 class EngineConfig(Config):
     """How to compute; ``auto`` chooses by device."""
 
@@ -49,12 +53,12 @@ class Engine:
         if device.type not in ("cpu", "cuda"):
             raise ConfigError(f"expected a cpu or cuda device, got {name!r}; set engine.device")
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise ConfigError(
+            raise MissingDeviceError(
                 f"expected a CUDA device for engine.device={name}, got a machine without one; use engine.device=cpu"
             )
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             count = torch.cuda.device_count()
-            raise ConfigError(f"expected a CUDA device below cuda:{count}, got {name}; set engine.device")
+            raise MissingDeviceError(f"expected a CUDA device below cuda:{count}, got {name}; set engine.device")
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         if config.deterministic and device.type == "cuda":
