@@ -24,6 +24,7 @@ from s6mod.checks.digit_stream import (
     two_digits,
 )
 from s6mod.checks.subject import ENOUGH, AnyBranch, AnyMethod, Subject, difference, flat, run, silence
+from s6mod.engine.evaluate import Predictor
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
 from s6mod.memory import ReplayMemory
@@ -131,14 +132,15 @@ def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None
 
 
 def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) -> None:
-    """Predicting at any step gives whole score tables and leaves the trajectory as it was."""
+    """Predicting at any step, by either statistics, gives whole score tables and leaves the trajectory as it was."""
     subject, images = Subject(method, branch), torch.cat([batch.images for batch in stream()])
 
     def look(learner: Learner) -> None:
         tables, labels = learner.scores(images), torch.as_tensor(learner.predict(images))
+        by_memory = Predictor(learner.method, learner.peers, learner.memory, learner.engine, "memory")(images)
         stored = learner.memory.labels[: len(learner.memory)].unique()
         shape = (len(images), NUM_CLASSES)
-        for name, table in tables.items():
+        for name, table in (*tables.items(), *by_memory.items()):
             subject.expect(table.shape == shape, f"give a table {name!r} of shape {shape}", f"{tuple(table.shape)}")
             whole = not table.isnan().any() and bool(table[:, stored].isfinite().all())
             subject.expect(whole, f"give finite scores {name!r} of classes in memory", "others")
