@@ -182,6 +182,17 @@ def wait_for(condition, process=None):
     assert condition()
 
 
+def test_a_stop_that_meets_a_worker_between_two_batches_is_told_in_words_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "work", processes.miss_the_signal)
+    request = StopRequest()
+    request.number = signal.SIGTERM
+    sweep = launch._LocalSweep(LocalLauncher(("cpu",)), jobs(tmp_path, ["er"], "0"), Log(), request)
+    [worker] = sweep.workers
+    assert worker.connection.recv() == "ready"
+    sweep.work()
+    assert worker.process.exitcode == 0
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals and locks as on Linux")
 @pytest.mark.usefixtures("quick_start")
 def test_a_grid_of_24_runs_stopped_twice_and_killed_once_ends_as_if_nothing_had_happened(tmp_path, monkeypatch, call):

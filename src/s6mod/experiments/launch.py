@@ -203,6 +203,8 @@ class _LocalSweep:
     def _stop_politely(self) -> None:
         for worker in self.workers:
             worker.process.terminate()
+            with contextlib.suppress(OSError):
+                worker.connection.send(None)  # whoever is asked as its last run ends goes on to wait for a batch
         for worker in self.workers:
             worker.process.join()
             for number, job in enumerate(worker.batch):
