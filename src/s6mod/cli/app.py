@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from s6mod._version import __version__
 from s6mod.engine.allocator import keep_freed_memory
+from s6mod.engine.threads import spin_briefly
 from s6mod.errors import S6modError
 
 COMMANDS = (  # as a person meets them
@@ -50,6 +51,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
+    spin_briefly()
     keep_freed_memory()
     warnings.showwarning = _warn
     sys.argv[0] = "s6mod"  # so that records name the command whichever way it was started
