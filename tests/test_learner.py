@@ -203,7 +203,7 @@ def test_a_call_waits_for_that_of_another_thread(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
 def test_a_copy_goes_its_own_way_and_waits_for_nobody(duplicate):
     learner = run(small("er", "s6mod"), 0, 3)
-    with learner._turn:
+    with learner.turn:
         twin = duplicate(learner)
         other = threading.Thread(target=run, args=(twin, 3, 6))
         other.start()

@@ -1,13 +1,11 @@
 """The public object: a learner on a stream. Three verbs carry it: ``learn``, ``predict``, ``save``.
 
 A learner joins a method, an optional branch, a replay memory and an optimiser. It decides on the host what each step
-needs and hands it to the engine; it knows nothing of data sets, run folders or the command line.
+needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,10 +19,10 @@ from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, read_state
 from s6mod.engine.evaluate import Predictor
-from s6mod.engine.locks import Turn
-from s6mod.engine.random import derive_seed, generator, seeded
+from s6mod.engine.locks import Turn, in_turn
+from s6mod.engine.random import derive_seed, generator, seeded, set_state
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError
-from s6mod.engine.step import Inputs, Ledger, Step, make_optimizer
+from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.learner_config import LearnerConfig
 from s6mod.memory import ReplayMemory
@@ -32,23 +30,10 @@ from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # Around what makes or changes the learner's tensors: gradients flow and tensors are ordinary ones, whether or not the
 # caller is in no_grad() or inference_mode().
 _learning = torch.inference_mode(False)
-
-
-def _in_turn(method: Callable[Concatenate["Learner", P], R]) -> Callable[Concatenate["Learner", P], R]:
-    """Calls from several threads wait for each other."""
-
-    @wraps(method)
-    def call(learner: "Learner", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with learner._turn:
-            return method(learner, *args, **kwargs)
-
-    return call
 
 
 class Learner:
@@ -108,7 +93,7 @@ class Learner:
         self.image_shape: tuple[int, int, int] | None = None
         self._quiet = 0  # batches since the last new class
         self._predictor: Predictor | None = None
-        self._turn = Turn()
+        self.turn = Turn()
 
     @_learning
     def build(self, image_shape: tuple[int, int, int]) -> None:
@@ -146,7 +131,7 @@ class Learner:
 
     # --- learning ---------------------------------------------------------------------------------------------
 
-    @_in_turn
+    @in_turn
     @_learning
     def learn(self, x: Images, y: Labels) -> None:
         """Learn one batch of the stream, then store what the reservoir keeps of it."""
@@ -178,7 +163,7 @@ class Learner:
         self.task.step += 1
         self._predictor = None
 
-    @_in_turn
+    @in_turn
     @_learning
     def end_task(self) -> None:
         """Tell the learner that a task ended. Only with ``boundaries='given'`` does it mean anything."""
@@ -201,12 +186,12 @@ class Learner:
         present = set(labels.tolist()) - set(self.task.current)
         self.task.current = self.task.current + [c for c in self.task.seen if c in present]
 
-    @_in_turn
+    @in_turn
     def losses(self) -> dict[str, float]:
         """Mean of each loss term since this was last called (waits for the device)."""
         return self.ledger.read() if self.image_shape is not None else {}
 
-    @_in_turn
+    @in_turn
     def figures(self) -> dict[str, Tensor]:
         """What the branches say about themselves in their latest step, on the host."""
         found: dict[str, Tensor] = {}
@@ -234,7 +219,7 @@ class Learner:
         """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
         return self._predict(x)
 
-    @_in_turn
+    @in_turn
     def _predict(self, x: Images, only: str | None = None) -> dict[str, Tensor]:
         if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
@@ -257,7 +242,7 @@ class Learner:
     # --- state ------------------------------------------------------------------------------------------------
 
     @property
-    @_in_turn
+    @in_turn
     def nbytes(self) -> int:
         """Bytes held between steps: networks, branches, teachers, optimiser, memory."""
         if self.image_shape is None:
@@ -266,7 +251,11 @@ class Learner:
         tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
         return self.memory.nbytes + sum(t.numel() * t.element_size() for t in tensors)
 
-    @_in_turn
+    @property
+    def _all_generators(self) -> dict[str, torch.Generator]:
+        return {"host": self.host_generator, **self.generators}
+
+    @in_turn
     def state_dict(self) -> Tree:
         """Everything that changes, as a tree of tensors and plain values."""
         host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet}
@@ -276,17 +265,13 @@ class Learner:
             "host": host,
             "method": self.method.state_dict(),
             "peers": {str(n): peer.state_tree() for n, peer in enumerate(self.peers)},
-            "optimizer": {
-                str(n): self.optimizer.state[p]
-                for n, p in enumerate(_parameters(self.optimizer))
-                if p in self.optimizer.state
-            },
+            "optimizer": optimizer_state(self.optimizer),
             "memory": self.memory.state_dict(),
-            "generators": {name: g.get_state() for name, g in {"host": self.host_generator, **self.generators}.items()},
+            "generators": {name: g.get_state() for name, g in self._all_generators.items()},
             "ledger": self.ledger.state_dict(),
         }
 
-    @_in_turn
+    @in_turn
     @_learning
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None) -> None:
         """Take over a state of a learner with the same configuration."""
@@ -299,20 +284,10 @@ class Learner:
         self.method.load_state_dict(state["method"])
         for number, peer in enumerate(self.peers):
             peer.load_state_tree(state["peers"][str(number)])
-        for number, parameter in enumerate(_parameters(self.optimizer)):
-            saved = state["optimizer"].get(str(number), {})
-            # Moments take the parameter's memory layout; the step counter stays a scalar.
-            self.optimizer.state[parameter] = {
-                name: torch.empty_like(parameter).copy_(value) if value.dim() else value.to(parameter.device)
-                for name, value in saved.items()
-            }
+        load_optimizer_state(self.optimizer, state["optimizer"])
         self.memory.load_state_dict(state["memory"])
-        for name, g in {"host": self.host_generator, **self.generators}.items():
-            saved_state = state["generators"][name]
-            if len(saved_state) == len(g.get_state()):
-                g.set_state(saved_state)
-            else:  # saved on a CPU and loaded on a GPU, or the other way: their generators share no state
-                g.manual_seed(derive_seed(self.config.seed, f"{name} from step {self.steps}"))
+        for name, g in self._all_generators.items():
+            set_state(g, state["generators"][name], derive_seed(self.config.seed, f"{name} from step {self.steps}"))
         self.ledger.load_state_dict(state["ledger"], self.engine.device)
 
     def save(self, folder: str | Path) -> None:
@@ -323,7 +298,7 @@ class Learner:
             raise CheckpointError(
                 f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
             )
-        with self._turn:
+        with self.turn:
             header = {"kind": "learner", "config": self.config.plain(), "image_shape": self.image_shape}
             snapshot = Snapshot.of(self.state_dict(), header)
         snapshot.write(folder)
@@ -368,7 +343,3 @@ def _plain(values: Any) -> Any:
 def _shape(images: Tensor) -> tuple[int, int, int]:
     channels, height, width = images.shape[1:]
     return channels, height, width
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -2,10 +2,12 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from threading import Lock, RLock, get_ident
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 
 @contextmanager
@@ -48,3 +50,25 @@ class Turn:
 
     def __reduce__(self) -> tuple[type["Turn"], tuple[()]]:
         return Turn, ()
+
+
+class TakesTurns(Protocol):
+    """An object whose methods are for one thread at a time."""
+
+    turn: Turn
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self", bound=TakesTurns)
+
+
+def in_turn(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
+    """Of such an object: calls from several threads wait for each other."""
+
+    @wraps(method)
+    def call(owner: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with owner.turn:
+            return method(owner, *args, **kwargs)
+
+    return call

@@ -27,3 +27,14 @@ def seeded(seed: int, name: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, name))
         yield
+
+
+def set_state(generator: torch.Generator, state: torch.Tensor, otherwise: int) -> None:
+    """Go on from a saved state; from seed ``otherwise`` if it was saved on a CPU and is loaded on a GPU or back.
+
+    The generators of the two share no state.
+    """
+    if len(state) == len(generator.get_state()):
+        generator.set_state(state)
+    else:
+        generator.manual_seed(otherwise)

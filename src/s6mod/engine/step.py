@@ -69,6 +69,26 @@ def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer], device: torch
     )
 
 
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """What it keeps of each parameter, by the parameter's number; nothing of those it has not met."""
+    return {str(n): optimizer.state[p] for n, p in enumerate(_parameters(optimizer)) if p in optimizer.state}
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Go on from what ``optimizer_state`` gave."""
+    for number, parameter in enumerate(_parameters(optimizer)):
+        saved = state.get(str(number), {})
+        # Moments take the parameter's memory layout; the step counter stays a scalar.
+        optimizer.state[parameter] = {
+            name: torch.empty_like(parameter).copy_(value) if value.dim() else value.to(parameter.device)
+            for name, value in saved.items()
+        }
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What the host hands to a step: the stream batch, the method's plan, and where the batch goes in memory."""
