@@ -1,4 +1,4 @@
-"""Numbers as tables print them: so many digits behind the point, a spread behind ±, and no minus before a zero.
+"""Numbers as people read them: so many digits behind the point, a spread behind ±, no minus before a zero, round steps.
 
 Files for programs hold numbers at full length; nothing of this is for them.
 """
@@ -19,6 +19,14 @@ def spread(mean: float, std: float | None, digits: int = 2, gap: str = "") -> st
 def difference(mean: float, half: float | None = None, gap: str = "") -> str:
     """``+mean±half``: a difference with half of its interval, or alone."""
     return decimal(mean, sign="+") + _behind(half, 2, gap)
+
+
+def round_number(least: float) -> int:
+    """The smallest of 1, 2, 5, 10, 20, 50, ... that is not below ``least``: a step that people count by."""
+    size = 1
+    while 5 * size < least:
+        size *= 10
+    return next(step for step in (size, 2 * size, 5 * size) if step >= least)
 
 
 def _behind(value: float | None, digits: int, gap: str) -> str:

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
 from s6mod.config import Config
+from s6mod.engine.evaluate import Statistics
 from s6mod.engine.settings import EngineConfig
 from s6mod.methods import MethodConfig, methods
 
@@ -32,7 +33,7 @@ class LearnerConfig(Config):
         ge=1,
         description="on_new_class: batches without a new class that must lie before an assumed boundary",
     )
-    statistics: Literal["running", "memory"] = Field(
+    statistics: Statistics = Field(
         "running", description="what BatchNorm predicts by: its running averages, or statistics of the memory's images"
     )
     engine: EngineConfig = EngineConfig()

@@ -8,11 +8,11 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from statistics import fmean, stdev
 from typing import Any
 
 from s6mod.analysis.study import Drawing
+from s6mod.decimals import round_number
 from s6mod.report.figures import require_matplotlib
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#767676")
@@ -87,7 +87,7 @@ def level(axis: Any, values: Sequence[float], label: str) -> None:
 
 def number_from_one(axis: Any, size: int) -> None:
     """Round numbers at the rows or columns 0, 1, ... of a matrix, which people count from 1 on."""
-    every = next(m * 10**k for k in count() for m in (1, 2, 5) if m * 10**k >= size / MOST_TICKS)
+    every = round_number(size / MOST_TICKS)
     places = range(every - 1, size, every)
     axis.set_ticks(places, [str(place + 1) for place in places])
 

@@ -10,7 +10,9 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import count, groupby
+from itertools import groupby
+
+from s6mod.decimals import round_number
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#B0568A", "#C98500", "#3A9BD9")
 VIRIDIS = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
@@ -149,7 +151,7 @@ def _chosen(names: Sequence[str], size: float, room: float) -> range:
     every = math.ceil(room / size)
     if list(names) != _count(names):
         return range(0, len(names), every)
-    every = next(m * 10**k for k in count() for m in (1, 2, 5) if m * 10**k >= every)
+    every = round_number(every)
     return range(every - 1, len(names), every)
 
 
