@@ -137,9 +137,12 @@ class _Shift:
 
     def _lose(self, number: int, error: Exception) -> None:
         """A run has failed: tell whoever wants to know and go on, or let it end all."""
-        if self.failed is None:
+        if self.failed is not None:
+            return self.failed(number, error)
+        try:
             raise error
-        self.failed(number, error)
+        finally:
+            del error  # or it and this frame would keep each other, and with them the run and its folder
 
     def _room(self) -> int:
         """How many runs may be under way."""
