@@ -1,9 +1,10 @@
 """How much accuracy depends on the step it is taken at: python benchmarks/evaluation_jitter.py DATA_ROOT [CELL] --help.
 
-A learner takes tasks of CIFAR-100, ten classes each. After each of the last 20 steps it is scored on test images of the
-classes seen, by each of its score tables: with the running statistics of its BatchNorm layers, which are those of about
-the last ten batches; with statistics of the whole memory, as ``statistics: memory`` has them; and with those of the
-memory augmented as in training. The trajectory is the same for all. One line of JSON for each seed, then the means.
+A learner takes the first tasks of CIFAR-100 as a run of that cell and seed does: with all ten it ends as the run ends.
+After each of the last 20 steps it is scored on test images of the classes seen, by each of its score tables: with the
+running statistics of its BatchNorm layers, which are those of about the last ten batches; with statistics of the whole
+memory, as ``statistics: memory`` has them; and with those of the memory augmented as in training. The trajectory is the
+same for all. One line of JSON for each seed, then the means.
 """
 
 import argparse
@@ -13,12 +14,14 @@ from statistics import fmean, stdev
 import torch
 
 from s6mod import Learner
+from s6mod.config import merge
 from s6mod.data import load
+from s6mod.data.streams import make_plan
 from s6mod.engine.evaluate import Predictor
+from s6mod.engine.run_config import RunConfig
 from s6mod.experiments.cells import parse
-from s6mod.learner_config import LearnerConfig
 
-CLASSES, STEPS = 10, 20  # classes of a task, last steps
+STEPS = 20  # the last ones
 NARROW = "er/cifar100/1000/method.network.width=16"  # enough for a CPU
 
 
@@ -47,23 +50,21 @@ def accuracies(learner, images, labels):
 
 def trajectory(data, options, seed):
     """Accuracies at the last steps, by table and statistics."""
-    values = {key: part for key, part in parse(options.cell).values().items() if key in LearnerConfig.model_fields}
-    learner = Learner.from_config(LearnerConfig.parse(values | {"num_classes": 100, "seed": seed}))
-    random = torch.Generator().manual_seed(seed)
-    order = torch.randperm(100, generator=random)
-    seen = order[: options.tasks * CLASSES]
+    config = RunConfig.parse(merge(parse(options.cell).values(), {"seed": seed}))
+    learner = Learner.from_config(config.learner_config(data))
+    plan = make_plan(data.train_labels, data.num_classes, config.stream, seed)
+    seen = [c for classes in plan.task_classes[: options.tasks] for c in classes]
     tests = torch.cat([(data.test_labels == c).nonzero()[: options.images, 0] for c in seen])
     images, labels = (part[tests].to(learner.engine.device) for part in (data.test_images, data.test_labels))
+    batches = [batch for batch in plan.batches() if batch.task < options.tasks]
     found = {}
-    for task in range(options.tasks):
-        here = torch.isin(data.train_labels, order[task * CLASSES : (task + 1) * CLASSES]).nonzero()[:, 0]
-        batches = here[torch.randperm(len(here), generator=random)].split(10)
-        for step, batch in enumerate(batches):
-            learner.learn(data.train_images[batch], data.train_labels[batch])
-            if task == options.tasks - 1 and step >= len(batches) - STEPS:
-                for name, accuracy in accuracies(learner, images, labels).items():
-                    found.setdefault(name, []).append(accuracy)
-        learner.end_task()
+    for position, ids, _, is_last in batches:
+        learner.learn(data.train_images[ids], data.train_labels[ids])
+        if is_last:
+            learner.end_task()
+        if position >= len(batches) - STEPS:
+            for name, accuracy in accuracies(learner, images, labels).items():
+                found.setdefault(name, []).append(accuracy)
     return found
 
 
