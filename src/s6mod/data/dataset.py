@@ -157,6 +157,8 @@ class Dataset:
 
     def to(self, device: str | torch.device) -> "Dataset":
         """The same data set with its images on ``device``; labels stay on the host."""
+        if {self.train_images.device, self.test_images.device} == {torch.device(device)}:
+            return self  # and what it knows of itself
         return replace(self, train_images=self.train_images.to(device), test_images=self.test_images.to(device))
 
     @cached_property

@@ -45,7 +45,8 @@ def _files(top: Path, class_names: tuple[str, ...]) -> Files:
         images = _images(folder)
         if not images:
             raise DataError(f"expected images in {folder}, got none; add some, or remove the empty class")
-        files += [(file, class_names.index(folder.name)) for file in images]
+        label = class_names.index(folder.name)
+        files += [(file, label) for file in images]
     return files
 
 

@@ -22,6 +22,7 @@ class BadImageError(DataError):
     """An image that cannot be read; one among thousands may be passed over."""
 
 
+@functools.cache
 def image_suffixes() -> frozenset[str]:
     """The file name endings of all formats that are read, in lower case with their dot."""
     return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name not in RUNS_PROGRAMS)

@@ -17,9 +17,10 @@ def csv_source(path: Path, name: str, reading: Reading) -> Source:
     if not rows:
         raise DataError(f"expected rows of images in {path}, got none; add some below the first line")
     class_names = _class_names({label for _, label, _ in rows})
+    label_of = {name: number for number, name in enumerate(class_names)}
     files: dict[bool | None, Files] = {False: [], True: [], None: []}
     for file, label, is_test in rows:
-        files[is_test].append((file, class_names.index(label)))
+        files[is_test].append((file, label_of[label]))
     if files[None]:  # no column says which split
         return files_source(name, class_names, files[None], None, reading, f"table {path.name}")
     for split, is_test in (("train", False), ("test", True)):
