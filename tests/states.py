@@ -1,6 +1,12 @@
-"""Comparing learners bit by bit."""
+"""States of learners: writing them, and comparing them bit by bit."""
 
 import torch
+
+from s6mod.engine.checkpoint import Snapshot
+
+
+def write_state(folder, tree, header):
+    Snapshot.of(tree, header).write(folder)
 
 
 def assert_same_tree(a, b, where=""):

@@ -8,8 +8,9 @@ from s6mod.config import merge
 from s6mod.engine.execute import execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
+from s6mod.engine.run_name import run_hash
 from s6mod.experiments.cells import parse
-from s6mod.experiments.schema import complete, run_hash
+from s6mod.experiments.schema import complete
 from s6mod.metrics import AccuracyMatrix, Metrics
 
 TINY = {

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from states import write_state
 
 from s6mod.analysis.features import Geometry, ncm_accuracy, spaces, study_features
 from s6mod.analysis.opened import open_run
-from s6mod.engine.checkpoint import read_state, write_state
+from s6mod.engine.checkpoint import read_state
 from s6mod.errors import CheckpointError, ConfigError
 
 
@@ -26,7 +27,7 @@ def test_an_opened_run_predicts_as_it_did_when_it_ended(runs, name):
     images, _ = run.memory()
     memory, test = spaces(run, images), spaces(run, run.dataset.test_images)
     accuracy = ncm_accuracy(run, memory.backbone, test.backbone)
-    assert accuracy == pytest.approx(run.result["metrics"]["ncm"]["accuracy"])
+    assert accuracy == pytest.approx(json.loads((run.folder / "result.json").read_text())["metrics"]["ncm"]["accuracy"])
     assert (memory.branch is None) == (name == "er")
 
 

@@ -1,3 +1,5 @@
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -312,6 +314,19 @@ def test_a_saved_plan_is_the_same_plan(tmp_path):
     assert all(torch.equal(a.ids, b.ids) for a, b in zip(loaded.batches(), plan.batches(), strict=True))
     assert (loaded.class_order, loaded.task_classes) == (plan.class_order, plan.task_classes)
     assert [file.name for file in tmp_path.iterdir()] == ["plan.safetensors"], "nothing half-written is left"
+
+
+def test_a_plan_that_finds_no_room_leaves_the_one_before(tmp_path, monkeypatch):
+    def fsync(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "plan.safetensors"
+    plan_of().save(path)
+    monkeypatch.setattr("os.fsync", fsync)
+    with pytest.raises(OSError, match="No space"):
+        plan_of(seed=1).save(path)
+    assert StreamPlan.load(path).hash == plan_of().hash
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.safetensors"]
 
 
 def test_a_plan_saved_before_there_were_task_free_streams_shows_boundaries(tmp_path):

@@ -1,48 +1,79 @@
-from s6mod.engine.alarms import PATIENCE, TOLD, raise_alarms
+import warnings
+
+import pytest
+import torch
+
+from records import records_of
+from s6mod.branch import Branch, ConfidencePenalty
+from s6mod.engine import alarms
+from s6mod.engine.alarms import PATIENCE, TOLD, conditions, raise_alarms
+from s6mod.engine.execute import execute
+from s6mod.engine.run import Run
+from s6mod.engine.run_config import RunConfig
+
+COLD = {"cold": "it is cold"}
 
 
-def figures(patterns, load=(0.5, 0.5), seen=(True, True, False), net=""):
-    return {f"{net}patterns": list(patterns), f"{net}seen": list(seen), f"{net}pattern_load": list(load)}
-
-
-def told(records, every=100, fixed=None):
-    """The sentences at each record."""
+def told(records, every=100):
+    """The sentences at each record, of the conditions that it met."""
     since = {}
-    return [raise_alarms(each, fixed, since, (i + 1) * every, i * every) for i, each in enumerate(records)]
+    return [raise_alarms(met, since, (i + 1) * every, i * every) for i, met in enumerate(records)]
 
 
-def test_collapsed_routing_is_told_once_after_many_steps():
-    said = told([figures((1, 1, 2))] * 8)
+def test_what_holds_for_many_steps_is_told_once():
+    said = told([COLD] * 8)
     assert said[:4] == [[]] * 4
-    assert said[PATIENCE // 100 - 1] == ["routing has collapsed: N_k = 1 of 2 for all classes since step 0"]
+    assert said[PATIENCE // 100 - 1] == ["it is cold since step 0"]
     assert said[5:] == [[]] * 3
-    assert "N_k = 2 of 2" in told([figures((2, 2, 1))] * 5)[-1][0]
+    assert told([{}] + [COLD] * 5)[-1] == ["it is cold since step 100"]
 
 
-def test_routing_that_moves_is_not():
-    assert not any(told([figures((1, 2, 1))] * 20))
-    assert not any(told([figures((1, 1, 1)), figures((1, 1, 1)), figures((1, 2, 1))] * 9))
-
-
-def test_what_was_chosen_by_hand_or_cannot_be_otherwise_is_no_collapse():
-    assert not any(told([figures((1, 1, 1))] * 9, fixed=1))
-    assert not any(told([figures((1, 1, 1), load=(1.0,))] * 9))  # one pattern
-    assert not any(told([figures((2, 2, 2), seen=(True, False, False))] * 9))  # one class
-
-
-def test_a_pattern_that_is_never_chosen_is_told_by_its_network():
-    said = told([figures((1, 2, 2), load=(1.0, 0.0), net="net2/")] * 6)
-    assert said[4] == ["net2/pattern 2 of 2 was chosen at no record since step 0"]
+def test_what_comes_and_goes_is_not():
+    assert not any(told([COLD, COLD, {}] * 9))
 
 
 def test_a_run_that_goes_on_tells_nothing_again():
     since = {}
     for i in range(5):
-        raise_alarms(figures((1, 1, 1)), None, since, 100 * (i + 1), 100 * i)
-    assert since == {"N_k=1": TOLD}
-    raise_alarms(figures((1, 2, 1)), None, since, 600, 500)
-    assert since == {"N_k=1": TOLD}
+        raise_alarms(COLD, since, 100 * (i + 1), 100 * i)
+    assert since == {"cold": TOLD}
+    raise_alarms({}, since, 600, 500)
+    assert since == {"cold": TOLD}
 
 
-def test_other_branches_raise_none():
-    assert told([{}] * 9) == [[]] * 9
+class Thermometer(Branch):
+    def alarms(self, figures):
+        return COLD if figures == {"degrees": -1} else {}
+
+
+def test_each_networks_branch_sees_its_own_figures_and_is_told_by_its_networks_name():
+    assert conditions([Thermometer()], {"degrees": -1}) == COLD
+    both = {"net1/degrees": 20, "net2/degrees": -1}
+    assert conditions([Thermometer(), Thermometer()], both) == {"net2/cold": "net2/it is cold"}
+    assert conditions([None, Thermometer()], {"net2/degrees": -1}) == {"net2/cold": "net2/it is cold"}
+    assert conditions([None], {}) == {}
+
+
+@pytest.mark.parametrize("worry", [{}, COLD])
+def test_a_run_tells_what_a_branch_of_any_kind_worries_about_whatever_its_figures_are_called(
+    tmp_path, digits, monkeypatch, worry
+):
+    monkeypatch.setattr(alarms, "PATIENCE", 4)
+    monkeypatch.setattr(ConfidencePenalty, "figures", lambda branch: {"my_pattern_load": torch.zeros(1)})
+    monkeypatch.setattr(
+        ConfidencePenalty, "alarms", lambda branch, figures: worry if figures == {"my_pattern_load": [0.0]} else {}
+    )
+    config = RunConfig.parse(
+        {
+            "method": {"name": "er", "network": {"width": 2}, "memory_batch": 4},
+            "branch": {"name": "confidence"},
+            "stream": {"tasks": 1, "samples_per_task": 60},
+            "output": {"log_every": 2, "keep_checkpoint": False},
+        }
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        execute([lambda: Run.begin(config, tmp_path / "r", digits)])
+    said = [record["text"] for record in records_of(tmp_path / "r") if record["kind"] == "warning"]
+    assert said == ["it is cold since step 0"] * len(worry)
+    assert [str(each.message) for each in caught] == [f"er+confidence/digits/1000 seed 0: {text}" for text in said]

@@ -4,9 +4,10 @@ import threading
 
 import pytest
 import torch
+from states import write_state
 
 from s6mod.engine import checkpoint
-from s6mod.engine.checkpoint import Snapshot, Writer, read_state, write_state
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state
 from s6mod.errors import CheckpointError
 
 TREE = {
@@ -73,7 +74,7 @@ def test_a_full_disk_keeps_the_old_state_and_no_remains(tmp_path, monkeypatch):
     for nth in (1, 2):  # the tensor file does not fit; the tensor file fits and the JSON does not
         calls = iter(range(1, 3))
         monkeypatch.setattr(
-            checkpoint, "write_aside", lambda p, c, n=nth, k=calls: full(p, c) if next(k) == n else p.write_bytes(c)
+            checkpoint, "write_whole", lambda p, c, n=nth, k=calls: full(p, c) if next(k) == n else p.write_bytes(c)
         )
         with pytest.raises(CheckpointError, match="disk is full; the state saved before is still whole"):
             write_state(tmp_path, {"weights": torch.ones(3)}, {"kind": "new"})
@@ -82,8 +83,8 @@ def test_a_full_disk_keeps_the_old_state_and_no_remains(tmp_path, monkeypatch):
 
 
 def test_a_state_written_beside_the_work_is_that_of_the_moment_it_was_asked_for(tmp_path, monkeypatch):
-    go_on, write = threading.Event(), checkpoint.write_aside
-    monkeypatch.setattr(checkpoint, "write_aside", lambda *file: go_on.wait(60) and write(*file))
+    go_on, write = threading.Event(), checkpoint.write_whole
+    monkeypatch.setattr(checkpoint, "write_whole", lambda *file: go_on.wait(60) and write(*file))
     tree = {"weights": torch.zeros(2), "rows": [1]}
     states = Writer(tmp_path)
     states.write(Snapshot.of(tree, {}))
@@ -96,9 +97,9 @@ def test_a_state_written_beside_the_work_is_that_of_the_moment_it_was_asked_for(
 
 
 def test_the_next_state_waits_for_the_one_before(tmp_path, monkeypatch):
-    order, write = [], checkpoint.write_aside
+    order, write = [], checkpoint.write_whole
     monkeypatch.setattr(
-        checkpoint, "write_aside", lambda path, content: order.append(path.suffix) or write(path, content)
+        checkpoint, "write_whole", lambda path, content: order.append(path.suffix) or write(path, content)
     )
     states = Writer(tmp_path)
     for number in range(4):
@@ -110,7 +111,7 @@ def test_the_next_state_waits_for_the_one_before(tmp_path, monkeypatch):
 
 
 def test_two_who_save_at_once_take_turns_and_leave_a_whole_state(tmp_path, monkeypatch):
-    between, go_on, write = threading.Event(), threading.Event(), checkpoint.write_aside
+    between, go_on, write = threading.Event(), threading.Event(), checkpoint.write_whole
 
     def slow(path, content):
         if path.name == "state.json" and not between.is_set():  # the first writer has its tensors on disk, no more
@@ -118,7 +119,7 @@ def test_two_who_save_at_once_take_turns_and_leave_a_whole_state(tmp_path, monke
             go_on.wait(60)
         write(path, content)
 
-    monkeypatch.setattr(checkpoint, "write_aside", slow)
+    monkeypatch.setattr(checkpoint, "write_whole", slow)
     saves = [threading.Thread(target=write_state, args=(tmp_path, {"n": torch.tensor(n)}, {})) for n in range(2)]
     saves[0].start()
     between.wait(60)

@@ -1,6 +1,35 @@
+import errno
+import os
 import threading
 
-from s6mod.engine.locks import Turn
+import pytest
+
+from s6mod.engine.locks import Turn, alone_in, held, hold, let_go
+from s6mod.errors import CheckpointError
+
+
+def test_one_at_a_time_is_alone_in_a_folder(tmp_path):
+    handle = hold(tmp_path)
+    assert held(tmp_path)
+    assert hold(tmp_path) is None
+    forked = os.dup(handle)  # as a process has it that was forked meanwhile
+    let_go(handle)
+    assert not held(tmp_path)
+    os.close(forked)
+    with alone_in(tmp_path):
+        assert held(tmp_path)
+    assert not held(tmp_path)
+    assert not held(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("take", [hold, held, lambda folder: alone_in(folder).__enter__()])
+def test_a_file_system_without_locks_is_not_taken_for_a_folder_that_somebody_has(tmp_path, monkeypatch, take):
+    def flock(handle, kind):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(CheckpointError, match=r"expected a file system with locks, got .*: Operation not supported; "):
+        take(tmp_path)
 
 
 def test_a_thread_that_wants_it_again_and_again_lets_others_have_it_in_between():

@@ -1,8 +1,9 @@
-import gc
+import errno
 import json
 import os
 import random
 import signal
+import threading
 import time
 import warnings
 import weakref
@@ -10,19 +11,21 @@ from contextlib import contextmanager, nullcontext
 
 import fakes
 import pytest
-from states import assert_same_tree
+from states import assert_same_tree, write_state
 
 import processes
 from records import records_of
 from s6mod.analysis.opened import open_run
 from s6mod.config import merge
-from s6mod.data import Dataset
+from s6mod.data import Dataset, StreamPlan
 from s6mod.engine import checkpoint
 from s6mod.engine import execute as module_execute
-from s6mod.engine.checkpoint import Snapshot, Writer, read_state, write_state
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state
 from s6mod.engine.execute import Interrupted, execute
+from s6mod.engine.locks import held
 from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig, _hash
+from s6mod.engine.run_config import RunConfig
+from s6mod.engine.run_name import run_hash
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import Learner
 
@@ -130,7 +133,7 @@ def test_a_run_begun_before_a_field_was_there_goes_on_with_its_default(tmp_path,
 
     content = json.loads((folder / "config.json").read_text())
     del content["config"]["branch"]["variant"]
-    content["hash"] = _hash(content["config"])
+    content["hash"] = run_hash(content["config"])
     assert content["hash"] != config.hash
     (folder / "config.json").write_text(json.dumps(content))
     tree, header = read_state(folder / "checkpoint")
@@ -217,19 +220,19 @@ def test_a_checkpoint_that_is_not_to_be_kept_is_gone_at_the_end(tmp_path, digits
 def test_a_run_that_cannot_write_its_result_can_still_go_on(tmp_path, digits, monkeypatch):
     from s6mod.engine import run as module
 
-    write = module.write_aside
+    write = module.write_whole
 
     def full(path, content):
         if path.name == "result.json":
             raise OSError(28, "No space left on device", str(path))
         write(path, content)
 
-    monkeypatch.setattr(module, "write_aside", full)
+    monkeypatch.setattr(module, "write_whole", full)
     with pytest.raises(OSError, match="No space"):
         start(quick(output={"keep_checkpoint": False}), tmp_path / "r", digits)
     monkeypatch.undo()
-    gc.collect()  # the failure may have kept the run, and the run its folder
-    assert Run.resume(tmp_path / "r", digits).cursor.position == 15
+    with Run.resume(tmp_path / "r", digits) as run:
+        assert run.cursor.position == 15
     assert finish(tmp_path / "r", digits)["steps"] == 15
 
 
@@ -246,7 +249,7 @@ def test_a_state_that_finds_no_room_does_not_cost_a_run_at_its_end_the_result(
 
     def save_while_there_is_room(run, beside=False):
         if run.cursor.position >= full_from:
-            monkeypatch.setattr(checkpoint, "write_aside", full)
+            monkeypatch.setattr(checkpoint, "write_whole", full)
         save(run, beside)
 
     monkeypatch.setattr(Run, "checkpoint", save_while_there_is_room)
@@ -266,8 +269,8 @@ def two_at_once(tmp_path, digits, monkeypatch):
     monkeypatch.setattr(module_execute._Shift, "_room", lambda self: 2)
     rare = {"output": {"log_every": 3, "checkpoint_every": 1000}}
 
-    def go(watch):
-        first, second = quick(**rare), quick(seed=1, **rare)
+    def go(watch, over=None):
+        first, second = (quick(seed=seed, **merge(rare, over or {})) for seed in (0, 1))
         execute([
             lambda: Run.begin(first, tmp_path / "a", digits),
             lambda: Run.begin(second, tmp_path / "b", digits, watch),
@@ -283,7 +286,6 @@ def test_one_runs_failure_does_not_cost_the_others_their_work(tmp_path, digits, 
 
     with pytest.raises(RuntimeError, match="out of order"):
         two_at_once(fail)
-    gc.collect()
     assert Run.resume(tmp_path / "a", digits).cursor.position == 4  # one step alone, three beside the other
     assert not (tmp_path / "b" / "checkpoint").exists()  # the one that failed in mid-step is not saved
 
@@ -302,8 +304,19 @@ def test_a_run_that_cannot_be_saved_does_not_cost_the_others_their_work(tmp_path
 
     with pytest.raises(CheckpointError, match="disk is full"):
         two_at_once(ask)
-    gc.collect()
+    assert not held(tmp_path / "a")
     assert Run.resume(tmp_path / "b", digits).cursor.position == 3
+
+
+def test_a_run_that_ends_beside_one_that_fails_is_not_saved_again(tmp_path, digits, two_at_once):
+
+    def fail(progress):
+        if (tmp_path / "a" / "result.json").exists():
+            raise RuntimeError("out of order")
+
+    with pytest.raises(RuntimeError, match="out of order"):
+        two_at_once(fail, {"output": {"log_every": 1, "keep_checkpoint": False}})
+    assert not (tmp_path / "a" / "checkpoint").exists()
 
 
 def test_a_run_is_saved_on_the_stream_of_its_steps(tmp_path, digits, monkeypatch):
@@ -348,9 +361,88 @@ def test_two_processes_cannot_write_one_run(tmp_path, digits):
     first = Run.begin(quick(), tmp_path, digits)
     with pytest.raises(ConfigError, match="another process"):
         Run.resume(tmp_path, digits)
-    del first
-    gc.collect()
+    first.close()
+    first.close()  # nothing is left to do
     assert finish(tmp_path, digits)["steps"] == 15
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOLCK, "No locks available"), OSError(errno.ENOSYS, "No such call")])
+def test_where_nothing_can_be_locked_a_run_is_refused_and_not_waited_for(tmp_path, digits, monkeypatch, error):
+    def flock(handle, kind):
+        raise error
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(CheckpointError, match=f"expected a file system with locks, got .*: {error.strerror}; choose"):
+        start(quick(), tmp_path / "r", digits)
+
+
+def test_a_run_that_ends_fails_or_is_stopped_lets_go_of_its_folder_whoever_remembers_it(tmp_path, digits):
+    """What is raised keeps the frames it passed, and those the run."""
+    made = []
+
+    def go(folder, watch=None):
+        def make():
+            made.append(Run.begin(quick(), folder, digits, watch))
+            return made[-1]
+
+        execute([make])
+
+    def fail(progress):
+        raise KeyboardInterrupt
+
+    go(tmp_path / "ended")
+    with pytest.raises(KeyboardInterrupt) as failed:
+        go(tmp_path / "failed", fail)
+    with pytest.raises(Interrupted) as stopped:
+        go(tmp_path / "stopped", lambda progress: signal.raise_signal(signal.SIGTERM))
+    assert len(made) == 3
+    assert not any(held(run.folder) for run in made), (failed, stopped)
+
+
+def test_a_run_that_cannot_be_begun_or_resumed_lets_go_of_its_folder(tmp_path, digits, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a bug of somebody's")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamPlan, "save", fail)
+        with pytest.raises(RuntimeError) as begun:
+            Run.begin(quick(), tmp_path, digits)
+    assert not held(tmp_path), begun
+    start(quick(), tmp_path, digits)
+    monkeypatch.setattr(Run, "_restore", fail)
+    with pytest.raises(RuntimeError) as resumed:
+        Run.resume(tmp_path, digits)
+    assert not held(tmp_path), resumed
+
+
+def test_leaving_a_run_waits_for_the_state_that_it_has_begun_to_save(tmp_path, digits, monkeypatch):
+    write, asked = Snapshot.write, threading.Event()
+    monkeypatch.setattr(Snapshot, "write", lambda *to: asked.wait(60) and write(*to))
+    with Run.begin(quick(), tmp_path, digits) as run:
+        next(run.steps())
+        run.checkpoint(beside=True)
+        threading.Timer(0.05, asked.set).start()
+    assert not held(tmp_path)
+    assert Run.resume(tmp_path, digits).cursor.position == 1
+
+
+def test_a_state_that_could_not_be_saved_is_told_unless_something_else_ended_the_run(tmp_path, digits, monkeypatch):
+    def full(*_):
+        raise CheckpointError("the disk is full")
+
+    def leave(error=None):
+        with Run.begin(quick(), tmp_path / str(error), digits) as run:
+            next(run.steps())
+            run.checkpoint(beside=True)
+            if error is not None:
+                raise error
+
+    monkeypatch.setattr(Snapshot, "write", full)
+    with pytest.raises(CheckpointError, match="disk is full"):
+        leave()
+    with pytest.raises(RuntimeError, match="out of order"):
+        leave(RuntimeError("out of order"))
+    assert not any(held(folder) for folder in tmp_path.iterdir())
 
 
 def test_resuming_on_other_images_is_refused(tmp_path, digits):

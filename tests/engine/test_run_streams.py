@@ -74,11 +74,10 @@ def test_a_method_that_needs_boundaries_refuses_a_stream_without(tmp_path, digit
 def test_a_run_left_in_the_middle_goes_on_to_the_same_bits(tmp_path, digits):
     config = quick(stream={"kind": "task-free"})
     finished(config, tmp_path / "straight", digits)
-    run = Run.begin(config, tmp_path / "left", digits)
-    for _, _ in zip(range(13), run.steps(), strict=False):
-        pass
-    run.checkpoint()
-    del run
+    with Run.begin(config, tmp_path / "left", digits) as run:
+        for _, _ in zip(range(13), run.steps(), strict=False):
+            pass
+        run.checkpoint()
     execute([lambda: Run.resume(tmp_path / "left", digits)])
     states = [read_state(tmp_path / name / "checkpoint")[0] for name in ("straight", "left")]
     assert_same_tree(*(state["learner"] for state in states))

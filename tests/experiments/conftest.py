@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from s6mod.engine.run_name import run_hash
 from s6mod.experiments.cells import parse
-from s6mod.experiments.schema import complete, run_hash
+from s6mod.experiments.schema import complete
 
 
 @pytest.fixture

@@ -15,14 +15,15 @@ import torch
 import processes
 from s6mod.config import merge
 from s6mod.engine.execute import StopRequest
+from s6mod.engine.locks import held
 from s6mod.engine.run import Run
 from s6mod.experiments import launch
 from s6mod.experiments.launch import LocalLauncher
 from s6mod.experiments.progress import SweepDisplay
-from s6mod.experiments.store import FAILURE, held, scan
+from s6mod.experiments.store import FAILURE, scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
 from s6mod.experiments.tables import Results, filled
-from s6mod.experiments.worker import run_batch
+from s6mod.experiments.worker import Event, run_batch
 from watching import Log
 
 QUICK = {
@@ -78,7 +79,7 @@ def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("s6mod.engine.run.write_aside", full)
+    monkeypatch.setattr("s6mod.engine.run.write_whole", full)
     monkeypatch.setattr("pathlib.Path.write_text", full)  # so that not even the traceback finds room
     events = []
     run_batch(batch(jobs(tmp_path, ["er"], "0")), None, events.append)
@@ -105,6 +106,16 @@ def test_a_gpu_gets_its_share_of_the_runs_on_one_data_set_as_one_batch(tmp_path,
     assert [len(batch) for batch in batches] == [3, 1, 1, 3, 1, 1]
     assert [len({job.config.data.name for job in batch}) for batch in batches] == [1] * 6
     assert [job for batch in batches for job in batch] == todo
+
+
+def test_a_batch_that_a_worker_cannot_read_fails_whole_with_the_reason_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_Worker", lambda device, plan: SimpleNamespace(device=device, batch=[], lost=set()))
+    todo = jobs(tmp_path, ["er/digits"], "0-2")
+    sweep = launch._LocalSweep(LocalLauncher(("cuda:0",)), todo, Log(), StopRequest())
+    worker = SimpleNamespace(batch=todo, lost=set())
+    sweep._event(worker, Event("refused", reason="nobody knows it"))
+    assert sweep.outcome.failures == dict.fromkeys([job.name for job in todo], "nobody knows it")
+    assert worker.lost == {0, 1, 2}
 
 
 # --- processes --------------------------------------------------------------------------------------------------
@@ -137,8 +148,7 @@ def test_two_sweeps_over_the_same_runs_share_them_and_failures_are_tried_again(t
     class Generous(Log):
         def done(self, job):
             super().done(job)
-            nonlocal mine
-            mine = None  # lets the run go, unfinished: the launcher, which waits for it, may have it now
+            mine.close()  # unfinished: the launcher, which waits for it, may have it now
 
     log = Generous()
     outcome = LocalLauncher(("cpu", "cpu"), retries=1).launch(todo, log)

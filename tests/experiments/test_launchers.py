@@ -183,7 +183,7 @@ def test_checkpoints_come_every_two_minutes_unless_said(tmp_path, monkeypatch):
     [fast, slow] = jobs(tmp_path, ["er/cifar100,onpro-ccldc/tiny-imagenet"], "0")
     assert cluster.checkpoint_steps(fast, "cuda", 8) == 1000  # 25 seconds: the usual number of steps
     assert 20 < cluster.checkpoint_steps(slow, "cuda", 8) < 100
-    assert 40 < cluster.checkpoint_steps(fast, "cpu", 1) < 50  # 2.7 seconds a step on one core
+    assert 35 < cluster.checkpoint_steps(fast, "cpu", 1) < 45  # 3.0 seconds a step on one core
     [said] = jobs(tmp_path, ["er/cifar100"], "0", {"output": {"checkpoint_every": 700}})
     assert make_packs([said], None)[0].jobs[0].config.output.checkpoint_every == 700
 
@@ -225,9 +225,8 @@ def test_before_its_time_limit_a_job_saves_at_the_end_of_a_step_and_is_queued_ag
             PackJob()(pack)
         monkeypatch.undo()
         assert queued == [True]
-        resumed = Run.resume(pack.jobs[0].folder)
-        assert resumed.cursor.position == 3
-        del resumed
+        with Run.resume(pack.jobs[0].folder) as resumed:
+            assert resumed.cursor.position == 3
         signal.signal(signal.SIGUSR2, requeue)
         assert PackJob()(pack) == Report({})
         with pytest.raises(SystemExit):  # no run is under way: straight back to the queue

@@ -5,11 +5,12 @@ import pickle
 import pytest
 
 from s6mod.engine.run_config import RunConfig
+from s6mod.engine.run_name import run_hash
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import parse, parse_all
 from s6mod.experiments.paper import TABLES, table
 from s6mod.experiments.presets import METHODS
-from s6mod.experiments.schema import complete, departures, run_hash, setting
+from s6mod.experiments.schema import complete, departures, setting
 
 CELLS = sorted({cell.training for name in TABLES for cell in table(name).cells(controls=True)}, key=lambda c: c.name)
 

@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import json
 import os
@@ -27,6 +28,20 @@ def test_a_run_is_finished_running_stopped_or_failed(tmp_path, write_run):
     finally:
         os.close(lock)
     assert found == {0: "finished", 1: "running", 2: "failed", 3: "stopped"}
+
+
+def test_where_nothing_can_be_locked_nobody_is_said_to_have_a_run_under_way(tmp_path, write_run, monkeypatch):
+    write_run(tmp_path, "er/digits", seed=0)
+    write_run(tmp_path, "er/digits", seed=1, accuracy=None)
+
+    def flock(handle, kind):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    found = scan([tmp_path])
+    assert [run.status for run in found.runs] == ["finished"]
+    assert len(found.problems) == 1
+    assert "expected a file system with locks" in found.problems[0]
 
 
 def test_a_run_and_its_record_count_once_and_precisions_are_told_apart(tmp_path, write_run):

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from s6mod.engine.run_config import RunConfig
+from s6mod.engine.run_name import run_hash
 from s6mod.experiments.cells import parse
 from s6mod.experiments.records import export
-from s6mod.experiments.schema import complete, run_hash
+from s6mod.experiments.schema import complete
 from s6mod.experiments.statistics import Estimate, paired
 from s6mod.experiments.store import scan
 from s6mod.report import curves

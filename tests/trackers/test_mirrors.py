@@ -1,16 +1,18 @@
+import json
 import math
 import signal
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 from states import assert_same_tree
 
-from records import numbers_by_step
+from records import numbers_by_step, records_of
 from s6mod.engine.checkpoint import read_state
 from s6mod.engine.execute import Interrupted
 from s6mod.engine.run_config import OutputConfig, RunConfig
 from s6mod.errors import ConfigError
-from s6mod.trackers import Tracker, require
+from s6mod.trackers import Tracker, mirrors, require
 from s6mod.trackers.mirrors import numbers
 
 
@@ -166,6 +168,18 @@ def test_a_tracker_that_failed_for_a_while_is_whole_at_the_end(tmp_path, train, 
     with pytest.warns(UserWarning, match="TimeoutError: no answer"):
         train(tmp_path / "r", name(Careful))
     assert Careful.store == {"run0": numbers_by_step(tmp_path / "r")}
+
+
+def test_a_record_is_read_once_however_many_checkpoints_follow(tmp_path, train, monkeypatch):
+    read = []
+
+    def loads(text):
+        read.append(json.loads(text))
+        return read[-1]
+
+    monkeypatch.setattr(mirrors, "json", SimpleNamespace(loads=loads, dumps=json.dumps))
+    train(tmp_path / "r", name(Careful))
+    assert [each for each in read if "step" in each] == records_of(tmp_path / "r")
 
 
 def test_one_trackers_failure_is_nothing_to_another(tmp_path, train):

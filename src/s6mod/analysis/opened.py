@@ -29,7 +29,6 @@ class Opened:
     learner: Learner
     dataset: Dataset
     plan: StreamPlan
-    result: dict[str, Any]
 
     @property
     def label(self) -> str:
@@ -93,7 +92,7 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
             "method.optimizer.lr"
         )
     plan = StreamPlan.load(folder / "stream.safetensors")
-    return Opened(folder, config, learner, dataset.to(learner.engine.device), plan, result)
+    return Opened(folder, config, learner, dataset.to(learner.engine.device), plan)
 
 
 def task_accuracy(predictions: Tensor, labels: Tensor, plan: StreamPlan) -> float:

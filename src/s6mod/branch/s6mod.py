@@ -224,6 +224,19 @@ class S6MOD(Branch):
             "pattern_load": self.pattern_load.clone(),
         }
 
+    def alarms(self, figures: dict[str, Any]) -> dict[str, str]:
+        """Routing that gives every seen class the fewest or the most patterns, and patterns that are not chosen."""
+        E, met = self.config.num_patterns, {}
+        counts = [n for n, seen in zip(figures["patterns"], figures["seen"], strict=True) if seen]
+        if E > 1 and self.config.fixed_patterns is None and len(counts) > 1:
+            for edge in (1, E):
+                if all(n == edge for n in counts):
+                    met[f"N_k={edge}"] = f"routing has collapsed: N_k = {edge} of {E} for all classes"
+        for number, weight in enumerate(figures["pattern_load"], start=1):
+            if weight == 0:
+                met[f"pattern {number}"] = f"pattern {number} of {E} was chosen at no record"
+        return met
+
     def _paths(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Two paths: X^ and Z (B, L, d), and the feature that prototypes are made of."""
         if feature_map.shape[1:] != self.map_shape or len(feature_map) == 0:

@@ -29,8 +29,8 @@ def report(
     import webbrowser
 
     from s6mod.errors import ConfigError
-    from s6mod.experiments.files import write_whole
     from s6mod.experiments.store import homes, scan
+    from s6mod.files import write_whole
     from s6mod.report.page import page
     from s6mod.report.source import read_runs, read_study
 

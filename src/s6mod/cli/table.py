@@ -73,7 +73,7 @@ def tell_left_out(number: int) -> None:
 
 def _page(file: Path, text: str, check: bool) -> None:
     from s6mod.errors import ConfigError
-    from s6mod.experiments.files import write_whole
+    from s6mod.files import write_whole
 
     if not check:
         write_whole(file, text)

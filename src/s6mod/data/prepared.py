@@ -4,7 +4,6 @@ Images and labels are the tensors, everything else is metadata. The file is writ
 when it is whole; a checksum over all of it finds a changed byte. Equal contents give equal files.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from s6mod.data.dataset import Dataset
 from s6mod.data.source import Source, Split
 from s6mod.errors import DataError
+from s6mod.files import aside, why_not
 
 FORMAT = "s6mod data 1"
 SUFFIX = ".safetensors"
@@ -51,24 +51,19 @@ def prepared_file(root: Path, name: str) -> Path:
 
 def prepare(source: Source, path: Path, watch: Watch = lambda done: None) -> None:
     """Read ``source`` into the file ``path``, which appears whole and checked or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as file:
-            _write(source, file, watch)
-        _seal(aside)
-        _open(aside)  # refuses what is no data set, such as a class that lost all its images
-        aside.replace(path)
+        with aside(path) as place:
+            with place.open("wb") as file:
+                _write(source, file, watch)
+            _seal(place)
+            _open(place)  # refuses what is no data set, such as a class that lost all its images
+            place.replace(path)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        why = "the disk is full" if full else error.strerror or str(error)
-        todo = "free some space and try again" if full else "choose a folder that can be written"
+        why, todo = why_not(error)
         raise DataError(
             f"expected to write {source.nbytes:,} bytes to {path}, but {why}; nothing was kept; {todo}"
         ) from None
-    finally:
-        if path.parent.is_dir():
-            aside.unlink(missing_ok=True)
 
 
 def read_prepared(path: Path) -> Dataset:

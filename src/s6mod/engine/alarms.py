@@ -1,23 +1,35 @@
-"""What the records of a run say about a branch that has stopped working as meant, told once each.
+"""What a run says about a branch that has stopped working as meant, told once each.
 
-It looks only at figures that were read for a record anyway: nothing is asked of the device for it.
+A branch knows what is worrying in its figures; here is for how long it must be so. Only figures that were read for a
+record anyway are looked at: nothing is asked of the device for it.
 """
 
+from collections.abc import Sequence
 from typing import Any
+
+from s6mod.branch import Branch
 
 PATIENCE = 500  # steps that a condition must hold at every record
 TOLD = -1
 
 
-def raise_alarms(
-    figures: dict[str, Any], fixed_patterns: int | None, since: dict[str, int], step: int, before: int
-) -> list[str]:
+def conditions(branches: Sequence[Branch | None], figures: dict[str, Any]) -> dict[str, str]:
+    """What the branch of each network says to ``Learner.figures``, where several have their networks' names before."""
+    met: dict[str, str] = {}
+    for number, branch in enumerate(branches, start=1):
+        if branch is not None:
+            net = f"net{number}/" if len(branches) > 1 else ""
+            own = {name.removeprefix(net): value for name, value in figures.items() if name.startswith(net)}
+            met |= {net + name: net + sentence for name, sentence in branch.alarms(own).items()}
+    return met
+
+
+def raise_alarms(met: dict[str, str], since: dict[str, int], step: int, before: int) -> list[str]:
     """Sentences for conditions that have just held for ``PATIENCE`` steps.
 
     ``since`` belongs to the run and is kept up to date: the step since which each condition holds, or that it was
     told. ``before`` is the step of the record before: a condition that is met for the first time may hold since then.
     """
-    met = dict(_conditions(figures, fixed_patterns))
     for name in [name for name, begin in since.items() if begin != TOLD and name not in met]:
         del since[name]
     ripe = []
@@ -27,21 +39,3 @@ def raise_alarms(
             since[name] = TOLD
             ripe.append(f"{sentence} since step {begin}")
     return ripe
-
-
-def _conditions(figures: dict[str, Any], fixed_patterns: int | None) -> list[tuple[str, str]]:
-    """Name and sentence of each condition that these figures meet, for each network's branch."""
-    met = []
-    for key in figures:
-        if not key.endswith("pattern_load"):
-            continue
-        net, load = key.removesuffix("pattern_load"), figures[key]
-        E = len(load)
-        counts = [n for n, seen in zip(figures[f"{net}patterns"], figures[f"{net}seen"], strict=True) if seen]
-        if E > 1 and fixed_patterns is None and len(counts) > 1:
-            for edge in (1, E):
-                if all(n == edge for n in counts):
-                    met.append((f"{net}N_k={edge}", f"{net}routing has collapsed: N_k = {edge} of {E} for all classes"))
-        unused = [(f"{net}pattern {i}", f"{net}pattern {i} of {E} was chosen at no record") for i in range(1, E + 1)]
-        met += [each for each, weight in zip(unused, load, strict=True) if weight == 0]
-    return met

@@ -5,10 +5,8 @@ killed, the folder holds either the old state or the new one, whole. A changed b
 may also be written beside the steps that follow it: it is copied first, so they do not change it.
 """
 
-import errno
 import hashlib
 import json
-import os
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +22,7 @@ from torch import Tensor
 
 from s6mod.engine.locks import alone_in
 from s6mod.errors import CheckpointError
+from s6mod.files import why_not, write_whole
 
 FORMAT = 1
 STATE = "state.json"
@@ -56,20 +55,13 @@ class Snapshot:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with alone_in(folder):  # or another writer would take our files for what an earlier state left
-                _replace(folder, name, payload, text.encode())
+                _replace(folder, name, payload, text)
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            why = "the disk is full" if full else error.strerror or str(error)
+            why, todo = why_not(error)
             rest = "the state saved before is still whole" if _tensor_file(folder) else "nothing was saved"
-            todo = "free some space and try again" if full else "choose a folder that can be written"
             raise CheckpointError(
                 f"expected to save {len(payload):,} bytes in {folder}, but {why}; {rest}; {todo}"
             ) from None
-
-
-def write_state(folder: Path, tree: Tree, header: dict[str, Any]) -> None:
-    """Save a tree and what it belongs to; on disk when this returns."""
-    Snapshot.of(tree, header).write(folder)
 
 
 class Writer:
@@ -88,16 +80,15 @@ class Writer:
 
     def wait(self) -> None:
         """Until all is on disk. A failure is told here."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            try:
-                pending.result()
-            finally:
-                del pending  # or a failure and the frames it passed, with the whole run, would keep each other
+        try:
+            if self._pending is not None:
+                self._pending.result()
+        finally:
+            self._pending = None
 
 
 def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
-    """The tree and header that ``write_state`` saved."""
+    """The tree and header of the snapshot that was written there."""
     for _ in range(READINGS):
         content = _read_content(folder)
         file = folder / content["tensors"]
@@ -132,24 +123,11 @@ def _read_content(folder: Path) -> dict[str, Any]:
     return content
 
 
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: aside, flushed to disk, then renamed."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def _replace(folder: Path, name: str, payload: bytes, text: bytes) -> None:
+def _replace(folder: Path, name: str, payload: bytes, text: str) -> None:
     """The files of a new state in the place of those of the old one."""
     try:
-        write_aside(folder / name, payload)
-        write_aside(folder / STATE, text)
+        write_whole(folder / name, payload)
+        write_whole(folder / STATE, text)
     except OSError:
         if _tensor_file(folder) != name:
             (folder / name).unlink(missing_ok=True)

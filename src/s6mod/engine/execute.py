@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -87,7 +87,7 @@ class _Shift:
             self._admit(1)
             while self.active:
                 self._round()
-                if self.request.number is not None and (self.active or self.waiting):
+                if self.request.number is not None:
                     break
                 if self.waiting and (not self.active or self.rounds >= PROBE_STEPS):
                     self._admit(self._room())
@@ -102,29 +102,25 @@ class _Shift:
     def _round(self) -> None:
         stepped = list(self.active)
         begin, evaluated = time.perf_counter(), sum(each.run.cursor.eval_seconds for each in stepped)
-        going, lost = [], []
         for each in stepped:
-            self.active.remove(each)  # were it to fail, its state is not one to save
+            self.active.remove(each)  # were it to fail or to end, its state is not one to save
             try:
-                if each.advance():
-                    going.append(each)
+                going = each.advance()
             except Exception as error:
                 self._lose(each.number, error)
-                lost.append(each)
-            else:
+                continue
+            if going:
                 self.active.append(each)
+            else:
+                result = each.run.result
+                assert result is not None
+                self.results[each.number] = result
         # Evaluations have a clock of their own; what is left of the round is shared by those who stepped.
         evaluating = sum(each.run.cursor.eval_seconds for each in stepped) - evaluated
         share = (time.perf_counter() - begin - evaluating) / len(stepped)
         for each in stepped:
             each.run.cursor.seconds += share
             each.run.cursor.runs_at_once = max(each.run.cursor.runs_at_once, len(stepped))
-        for each in stepped:
-            if each not in going and each not in lost:
-                result = each.run.result
-                assert result is not None
-                self.results[each.number] = result
-        self.active = going
         self.rounds += 1
 
     def _admit(self, most: int) -> None:
@@ -137,12 +133,9 @@ class _Shift:
 
     def _lose(self, number: int, error: Exception) -> None:
         """A run has failed: tell whoever wants to know and go on, or let it end all."""
-        if self.failed is not None:
-            return self.failed(number, error)
-        try:
+        if self.failed is None:
             raise error
-        finally:
-            del error  # or it and this frame would keep each other, and with them the run and its folder
+        self.failed(number, error)
 
     def _room(self) -> int:
         """How many runs may be under way."""
@@ -180,17 +173,18 @@ class _Active:
             torch.cuda.synchronize(device)  # what was built on the default stream is there
 
     def advance(self) -> bool:
-        """Take one step; False at the end."""
-        with self._on_stream():
+        """Take one step; False at the end. A run that ends or fails is left."""
+        with ExitStack() as leaving, self._on_stream():
+            leaving.push(self.run)
             for _ in self.steps:
+                leaving.pop_all()
                 return True
         return False
 
     def save(self) -> None:
         """Save its state and leave it. Any other stream would copy what steps still under way are about to change."""
-        with self._on_stream():
+        with self.run, self._on_stream():
             self.run.checkpoint()
-            self.steps.close()  # mirrors learn that it is left
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self.stream) if self.stream is not None else nullcontext()

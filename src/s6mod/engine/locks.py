@@ -1,4 +1,8 @@
-"""Taking turns: what only one process of a machine, or one thread of a process, may do at a time."""
+"""Taking turns: what only one process of a machine, or one thread of a process, may do at a time.
+
+A process is alone in a folder by a lock on the folder itself: its files are replaced, it never is. A process that ends
+lets go by itself. Nothing here imports torch.
+"""
 
 import fcntl
 import os
@@ -9,17 +13,56 @@ from pathlib import Path
 from threading import Lock, RLock, get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from s6mod.errors import CheckpointError
+
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is alone in the folder, and be it; a process that ends lets go by itself."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Wait until no other process is alone in the folder, and be it."""
+    handle = _lock(folder, fcntl.LOCK_EX)
+    assert handle is not None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has the handle too, and would keep the lock
+        let_go(handle)
+
+
+def hold(folder: Path) -> int | None:
+    """Be alone in the folder until ``let_go`` of what is returned; None: another process is."""
+    return _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def let_go(handle: int) -> None:
+    """Of a folder."""
+    fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has the handle too, and would keep the lock
+    os.close(handle)
+
+
+def held(folder: Path) -> bool:
+    """Whether a process is alone in the folder."""
+    try:
+        handle = _lock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # there is none
+        return False
+    if handle is not None:
+        let_go(handle)
+    return handle is None
+
+
+def _lock(folder: Path, kind: int) -> int | None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, kind)
+    except BaseException as error:
         os.close(handle)
+        if isinstance(error, BlockingIOError):
+            return None
+        if isinstance(error, OSError):
+            raise CheckpointError(
+                f"expected a file system with locks, got {folder}: {error.strerror}; choose a folder on another"
+            ) from None
+        raise
+    return handle
 
 
 class Turn:

@@ -10,23 +10,25 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Generator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
-from s6mod.engine.alarms import raise_alarms
-from s6mod.engine.checkpoint import Snapshot, Writer, read_state, write_aside
+from s6mod.engine.alarms import conditions, raise_alarms
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state
 from s6mod.engine.environment import describe, differences
 from s6mod.engine.run_config import RunConfig, read_run_config
 from s6mod.engine.run_folder import RunFolder
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.files import write_whole
 from s6mod.learner import Learner
 from s6mod.metrics import AccuracyMatrix, Metrics, confusion
 from s6mod.trackers import Mirrors, Subject
@@ -73,7 +75,7 @@ class Cursor:
 
 
 class Run:
-    """One run in one folder."""
+    """One run in one folder, which no other process can have until it is closed."""
 
     def __init__(
         self, config: RunConfig, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None
@@ -114,18 +116,18 @@ class Run:
             )
         run = cls(config, folder, dataset, watch)
         folder.mkdir(parents=True, exist_ok=True)
-        run._hold()
-        if run._files.begun:
-            raise Held(f"expected a folder without a run, got {folder}, which has just got one; resume it")
-        run.plan.save(folder / "stream.safetensors")
-        content = {
-            "hash": run.hash,
-            "data": run.dataset.fingerprint,
-            "config": config.plain(),
-            "environment": run.environment,
-        }
-        write_aside(folder / "config.json", json.dumps(content, indent=1).encode())
-        run.mirrors.begin(kept=False)
+        with run._holding():
+            if run._files.begun:
+                raise Held(f"expected a folder without a run, got {folder}, which has just got one; resume it")
+            run.plan.save(folder / "stream.safetensors")
+            content = {
+                "hash": run.hash,
+                "data": run.dataset.fingerprint,
+                "config": config.plain(),
+                "environment": run.environment,
+            }
+            write_whole(folder / "config.json", json.dumps(content, indent=1))
+            run.mirrors.begin(kept=False)
         return run
 
     @classmethod
@@ -144,22 +146,46 @@ class Run:
             raise CheckpointError(
                 f"expected the stream that {folder} was begun on, got other data; give the same data set"
             )
-        run._hold()
-        if (folder / "checkpoint" / "state.json").exists():
-            run._restore()
-        elif run.result is None and run._files.has_records:
-            warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
-        run.mirrors.begin(kept=run.cursor.position > 0 or run.result is not None)
+        with run._holding():
+            if (folder / "checkpoint" / "state.json").exists():
+                run._restore()
+            elif run.result is None and run._files.has_records:
+                warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
+            run.mirrors.begin(kept=run.cursor.position > 0 or run.result is not None)
         return run
+
+    def close(self) -> None:
+        """Leave the run, wherever it stands: what it has begun to save is on disk, and others may have its folder."""
+        try:
+            self._states.wait()
+        finally:
+            self.mirrors.close()
+            self._files.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(CheckpointError) if error is not None else nullcontext():  # what ended it is what is told
+            self.close()
 
     @property
     def result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
         return self._files.result
 
-    def _hold(self) -> None:
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """The folder is ours from here on, unless this fails."""
         if not self._files.hold():
             raise Held(f"expected {self.folder} to be free, got a run that another process has under way; wait for it")
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _restore(self) -> None:
         state, header = read_state(self.folder / "checkpoint")
@@ -178,15 +204,12 @@ class Run:
 
     def steps(self) -> Generator[None, None, None]:
         """Go on to the end, pausing after each batch; a run may be left at any pause. At the end there is a result."""
-        try:
-            if self.result is None:
-                yield from self._batches()
-                self._conclude()
-            result = self.result
-            assert result is not None
-            self.mirrors.end(result)
-        finally:
-            self.mirrors.close()
+        if self.result is None:
+            yield from self._batches()
+            self._conclude()
+        result = self.result
+        assert result is not None
+        self.mirrors.end(result)
 
     def _batches(self) -> Generator[None, None, None]:
         if self.cursor.position == 0:
@@ -269,9 +292,9 @@ class Run:
             )
 
     def _warn_of(self, task: int, figures: dict[str, Any]) -> None:
-        """Say what the branch's figures give cause to worry about."""
-        cursor, fixed = self.cursor, getattr(self.config.branch, "fixed_patterns", None)
-        for sentence in raise_alarms(figures, fixed, cursor.alarms, cursor.position, cursor.logged):
+        """Say what the branches find worrying in their figures."""
+        cursor, met = self.cursor, conditions([peer.branch for peer in self.learner.peers], figures)
+        for sentence in raise_alarms(met, cursor.alarms, cursor.position, cursor.logged):
             warnings.warn(f"{self.config.cell} seed {self.config.seed}: {sentence}", stacklevel=3)
             self._record({"kind": "warning", "task": task, "text": sentence})
         cursor.logged = cursor.position
@@ -330,7 +353,7 @@ class Run:
                 warnings.warn(
                     f"the final state of {self.config.cell} seed {self.config.seed} is not saved: {error}", stacklevel=2
                 )
-        write_aside(self.folder / "result.json", json.dumps(result, indent=1).encode())
+        write_whole(self.folder / "result.json", json.dumps(result, indent=1))
         if not self.config.output.keep_checkpoint:
             shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
 

@@ -5,13 +5,13 @@ The hash of everything that can change a result names the run; folders, device a
 
 import json
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, field_validator
 
-from s6mod.config import Config, digest
+from s6mod.config import Config
 from s6mod.data import DataConfig, Dataset
 from s6mod.data.streams import StreamConfig
+from s6mod.engine import run_name
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner_config import LearnerConfig
 from s6mod.methods import methods
@@ -48,18 +48,17 @@ class RunConfig(LearnerConfig):
     @property
     def hash(self) -> str:
         """Names the run: everything that can change its result, and nothing else."""
-        return _hash(self.plain())
+        return run_name.run_hash(self.plain())
 
     @property
     def cell(self) -> str:
         """The experiment without its seed: method[+branch]/data/memory."""
-        branch = f"+{self.branch.name}" if self.branch else ""
-        return f"{self.method.name}{branch}/{self.data.name}/{self.memory_size}"
+        return run_name.cell(self.plain())
 
     @property
     def folder_name(self) -> str:
         """A folder name that a person can read and that no two different runs share."""
-        return f"{self.cell.replace('/', '-')}-seed{self.seed}-{self.hash}"
+        return run_name.folder_name(self.cell, self.seed, self.hash)
 
     def learner_config(self, dataset: Dataset) -> LearnerConfig:
         """The learner's part, with the capacity filled in."""
@@ -84,7 +83,7 @@ def read_run_config(folder: Path) -> RunConfig:
     file = folder / "config.json"
     try:
         content = json.loads(file.read_text())
-        config, found = RunConfig.parse(content["config"]), _hash(content["config"])
+        config, found = RunConfig.parse(content["config"]), run_name.run_hash(content["config"])
     except OSError:
         raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None
     except ConfigError as error:  # what is not known here is not damage: a method of one's own, a later version's field
@@ -96,11 +95,3 @@ def read_run_config(folder: Path) -> RunConfig:
             f"expected run {content['hash']} in {folder}, got a config.json that was edited; restore it"
         )
     return config
-
-
-def _hash(values: dict[str, Any]) -> str:
-    """Of plain values as they stand, whether or not the present version would write the same fields."""
-    engine = {key: value for key, value in values["engine"].items() if key not in ("device", "capture", "eval_batch")}
-    data = {key: value for key, value in values["data"].items() if key != "root"}
-    others = {key: value for key, value in values.items() if key != "output"}
-    return digest(others | {"engine": engine, "data": data})

@@ -3,14 +3,15 @@
 What is replaced whole (configuration, checkpoint, result) is written by ``run``.
 """
 
-import fcntl
 import json
 import math
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from s6mod.engine.locks import hold, let_go
 from s6mod.errors import CheckpointError
 
 PARTS = {"cell", "seed", "primary", "metrics", "matrices", "steps", "ms_per_step"}  # of a result, as others read it
@@ -22,6 +23,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records = path / "records.jsonl"
+        self._let_go: Callable[[], object] = lambda: None
 
     @property
     def begun(self) -> bool:
@@ -49,14 +51,15 @@ class RunFolder:
         return result
 
     def hold(self) -> bool:
-        """Keep it for as long as this object lives: two processes must not write one run. False: another has it."""
-        handle = os.open(self.path, os.O_RDONLY)  # the folder itself: its files are replaced, it never is
-        weakref.finalize(self, os.close, handle)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+        """Keep it until it is released: two processes must not write one run. False: another has it."""
+        handle = hold(self.path)
+        if handle is not None:
+            self._let_go = weakref.finalize(self, let_go, handle)  # at most once, and if nobody else does
+        return handle is not None
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._let_go()
 
     # --- records ----------------------------------------------------------------------------------------------
 

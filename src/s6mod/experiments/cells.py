@@ -97,11 +97,13 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     if method not in (*METHODS, *SHARED):
         from s6mod.methods import methods  # with torch, which a name of ours can do without
 
-        _check("method", method, (*methods, *SHARED), text)
+        if method not in methods:
+            raise _unknown("method", method, text, methods.hint(method, *SHARED))
     if plus and branch not in BRANCHES:
         from s6mod.branch import branches
 
-        _check("branch", branch, (*branches, "none"), text)
+        if branch not in branches:
+            raise _unknown("branch", branch, text, branches.hint(branch, "none"))
     if root is None and name not in datasets():
         _check_prepared(name, folder, text)
     if len(place) == 2:
@@ -142,9 +144,9 @@ def _check_prepared(name: str, folder: str | None, text: str) -> None:
         raise ConfigError(
             f"expected a known data set in the cell {text!r}, got {name!r}; give your own by its path: --data ./{name}"
         )
-    _check("data set", name, (*datasets(), *prepared), text)
+    if name not in prepared:
+        raise _unknown("data set", name, text, nearest(name, (*datasets(), *prepared)))
 
 
-def _check(kind: str, word: str, known: tuple[str, ...], text: str) -> None:
-    if word not in known:
-        raise ConfigError(f"expected a known {kind} in the cell {text!r}, got {word!r}; {nearest(word, known)}")
+def _unknown(kind: str, word: str, text: str, hint: str) -> ConfigError:
+    return ConfigError(f"expected a known {kind} in the cell {text!r}, got {word!r}; {hint}")

@@ -12,8 +12,8 @@ from s6mod.engine.execute import Interrupted, execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments.files import write_whole
 from s6mod.experiments.presets import preset
+from s6mod.files import write_whole
 from s6mod.report.figures import plot_matrices, require_matplotlib
 from s6mod.report.page import page
 from s6mod.report.source import read_runs

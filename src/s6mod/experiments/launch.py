@@ -15,8 +15,9 @@ from multiprocessing.context import ForkServerProcess
 from typing import Protocol
 
 from s6mod.engine.execute import StopRequest, stopping_politely
+from s6mod.engine.locks import held
 from s6mod.experiments.costs import cores
-from s6mod.experiments.store import held, settled
+from s6mod.experiments.store import settled
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import BatchEnd, Event, work
 
@@ -164,6 +165,11 @@ class _LocalSweep:
     def _event(self, worker: "_Worker", event: Event) -> None:
         if event.kind == "warning":
             self.watch.say(f"warning: {event.reason}")
+            return
+        if event.kind == "refused":
+            worker.lost.update(range(len(worker.batch)))
+            for job in worker.batch:
+                self._failed(job, event.reason)
             return
         job = worker.batch[event.job]
         if event.kind == "progress":

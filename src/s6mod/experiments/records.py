@@ -11,8 +11,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from s6mod.engine.run_name import folder_name
 from s6mod.errors import CheckpointError
-from s6mod.experiments.files import write_new, write_whole
+from s6mod.files import write_new, write_whole
 
 FORMAT = 1  # of results that this version reads
 ADOPTED = ' "sealed": "when adopted",\n'  # marks a record that came without a checksum
@@ -74,7 +75,7 @@ def adopt(record: Path, folder: Path) -> Path | None:
 def _place(text: str, content: dict[str, Any], folder: Path) -> Path | None:
     """Write under the run's name; a second result of the same run has the version of its code in its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{content['cell'].replace('/', '-')}-seed{content['seed']}-{content['hash']}"
+    name = folder_name(content["cell"], content["seed"], content["hash"])
     seal = text.splitlines()[1]
     for path in (folder / f"{name}.json", folder / f"{name}-{content['environment'].get('source', 'unknown')}.json"):
         if write_new(path, text):

@@ -7,18 +7,22 @@ configuration classes; as those need torch, they are kept in a file named after 
 """
 
 import functools
+import importlib
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from s6mod.config import digest
 from s6mod.engine.environment import source_digest
-from s6mod.experiments.files import write_whole
+from s6mod.engine.run_name import decisive
+from s6mod.errors import ConfigError
+from s6mod.files import write_whole
+from s6mod.registry import plugins
 
 Plain = dict[str, Any]
-COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine that cannot change a result
 KEEP_SECONDS = 30 * 86400  # files of other versions of the source, which other checkouts may still use
 
 
@@ -28,18 +32,13 @@ def complete(values: Plain) -> Plain:
     plain: Plain = _lay(known["run"], {key: value for key, value in values.items() if key not in ("method", "branch")})
     for part in ("method", "branch"):
         own = values.get(part)
-        plain[part] = _lay(known[part].get(str(own.get("name")), {}), own) if isinstance(own, dict) else None
+        plain[part] = _lay(_part_defaults(part, str(own.get("name"))), own) if isinstance(own, dict) else None
     return plain
-
-
-def run_hash(plain: Plain) -> str:
-    """``RunConfig.hash`` of a complete configuration."""
-    return digest(_without_places(plain) | {"engine": _engine(plain)})
 
 
 def setting(plain: Plain) -> str:
     """Names what was run, whatever the seed and however it was computed."""
-    return digest({key: value for key, value in _without_places(plain).items() if key not in ("engine", "seed")})
+    return digest(_setting(plain))
 
 
 def base_setting(plain: Plain) -> str:
@@ -49,10 +48,7 @@ def base_setting(plain: Plain) -> str:
 
 def departures(plain: Plain, usual: Plain) -> list[str]:
     """How one complete configuration departs from another, as ``key=value``; seed and engine do not count."""
-    mine, theirs = (
-        dict(_leaves({key: part for key, part in _without_places(each).items() if key not in ("engine", "seed")}))
-        for each in (plain, usual)
-    )
+    mine, theirs = (dict(_leaves(_setting(each))) for each in (plain, usual))
     return [f"{key}={json.dumps(value)}" for key, value in mine.items() if theirs.get(key, ...) != value]
 
 
@@ -60,14 +56,29 @@ def engine_departures(plain: Plain, usual: Plain) -> list[str]:
     """The same of the engine alone, as far as it can change a result."""
     return [
         f"engine.{key}={json.dumps(value)}"
-        for key, value in _engine(plain).items()
+        for key, value in decisive(plain)["engine"].items()
         if usual["engine"].get(key, ...) != value
     ]
 
 
+def _part_defaults(part: str, name: str) -> Plain:
+    """All fields of a method or branch; none if nobody knows it. One from outside of the package is asked each time."""
+    ours: dict[str, Plain] = defaults()[part]
+    if name in ours:
+        return ours[name]
+    home, registry = {"method": ("s6mod.methods", "methods"), "branch": ("s6mod.branch", "branches")}[part]
+    if home not in sys.modules and not plugins.entries:
+        return {}  # nobody can have registered it
+    registered = getattr(importlib.import_module(home), registry)
+    try:
+        return dict(registered[name].config_class.parse({"name": name}).plain())
+    except ConfigError:  # not known, or not without options
+        return {}
+
+
 @functools.cache
 def defaults() -> dict[str, Plain]:
-    """``run``: fields of a run but method and branch; ``method`` and ``branch``: by name, all fields of each."""
+    """``run``: fields of a run but method and branch; ``method`` and ``branch``: by name, all fields of our own."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "s6mod"
     file = folder / f"defaults-{source_digest()}.json"
     try:
@@ -93,8 +104,8 @@ def _read_classes() -> dict[str, Plain]:
     run = RunConfig.parse({"method": {"name": "er"}}).plain()
     return {
         "run": {key: value for key, value in run.items() if key not in ("method", "branch")},
-        "method": {name: methods[name].config_class(name=name).plain() for name in methods},
-        "branch": {name: branches[name].config_class(name=name).plain() for name in branches},
+        "method": {name: part.config_class(name=name).plain() for name, part in methods.registered(own=False).items()},
+        "branch": {name: part.config_class(name=name).plain() for name, part in branches.registered(own=False).items()},
     }
 
 
@@ -115,14 +126,8 @@ def _lay(default: Any, value: Any) -> Any:
     return value
 
 
-def _without_places(plain: Plain) -> Plain:
-    """What can change a result: not what is written, and not where the data lies."""
-    data = {key: value for key, value in plain["data"].items() if key != "root"}
-    return {key: value for key, value in plain.items() if key != "output"} | {"data": data}
-
-
-def _engine(plain: Plain) -> Plain:
-    return {key: value for key, value in plain["engine"].items() if key not in COMPUTED_ALIKE}
+def _setting(plain: Plain) -> Plain:
+    return {key: value for key, value in decisive(plain).items() if key not in ("engine", "seed")}
 
 
 def _leaves(tree: Plain, prefix: str = "") -> list[tuple[str, Any]]:

@@ -3,7 +3,6 @@
 There is no index that could be wrong: a scan reads the small files of each run. Nothing here imports torch.
 """
 
-import fcntl
 import functools
 import json
 import os
@@ -14,10 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from s6mod.engine.locks import held
+from s6mod.engine.run_name import cell, run_hash
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.experiments.presets import datasets, preset
 from s6mod.experiments.records import Unsealed, read_result
-from s6mod.experiments.schema import complete, departures, engine_departures, run_hash, setting
+from s6mod.experiments.schema import complete, departures, engine_departures, setting
 
 FAILURE = "failure.txt"  # in a run folder: the traceback of the attempt that failed
 HOMES = (Path("runs"), Path("results"))  # where a store is looked for unless told
@@ -45,9 +46,8 @@ class StoredRun:
 
     @property
     def cell(self) -> str:
-        """``RunConfig.cell``."""
-        branch = f"+{self.config['branch']['name']}" if self.config["branch"] else ""
-        return f"{self.config['method']['name']}{branch}/{self.config['data']['name']}/{self.config['memory_size']}"
+        """The experiment without its seed."""
+        return cell(self.config)
 
     @cached_property
     def setting(self) -> str:
@@ -210,19 +210,3 @@ def settled(folder: Path) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def held(folder: Path) -> bool:
-    """Whether a process has the run in this folder under way."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(handle)

@@ -31,20 +31,20 @@ from s6mod.experiments.store import FAILURE
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a job of the batch, by its number there; a warning may be about any."""
+    """Something that happened to a job of the batch, by its number there.
 
-    kind: Literal["progress", "failed", "held", "warning"]
+    A warning may be about any of them; what is refused is the whole batch.
+    """
+
+    kind: Literal["progress", "failed", "held", "warning", "refused"]
     job: int = -1
     step: int = 0
     steps: int = 0
     reason: str = ""
 
 
-@dataclass(frozen=True)
 class BatchEnd:
-    """The batch has ended; ``stopped``: by request, with what was under way saved."""
-
-    stopped: bool
+    """The batch has ended."""
 
 
 Batch = list[tuple[RunConfig, Path]]
@@ -57,11 +57,22 @@ def work(connection: Connection, threads: int, at_once: int | None) -> None:
     torch.set_num_threads(threads)
     warnings.showwarning = lambda message, *_, **__: _tell(connection, Event("warning", reason=str(message)))
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while (batch := connection.recv()) is not None:
+        while (batch := _receive(connection)) is not None:
             stopped = run_batch(batch, at_once, partial(_tell, connection))
-            connection.send(BatchEnd(stopped))
+            connection.send(BatchEnd())
             if stopped:
                 return
+
+
+def _receive(connection: Connection) -> Batch | None:
+    """The next batch; none if there is none, or if it has a part that this process does not know."""
+    try:
+        batch: Batch | None = connection.recv()
+    except S6modError as error:
+        reason = f"{error} (other processes know parts of your own from plug-ins alone: see docs/own-method.md)"
+        _tell(connection, Event("refused", reason=reason))
+        return None
+    return batch
 
 
 def run_batch(batch: Batch, at_once: int | None, tell: Callable[[Event], None]) -> bool:
@@ -77,7 +88,7 @@ def run_batch(batch: Batch, at_once: int | None, tell: Callable[[Event], None]) 
         def watch(progress: Progress) -> None:
             tell(Event("progress", number, progress.step, progress.steps))
 
-        data = _dataset(config.data, str(Engine.resolve(config.engine).device))
+        data = dataset_on(Engine.resolve(config.engine).device, config.data)
         (folder / FAILURE).unlink(missing_ok=True)
         if (folder / "result.json").exists():  # what is damaged is refused in a sentence
             read_result(folder / "result.json", sealed=False)
@@ -118,5 +129,6 @@ def _reason(error: Exception, folder: Path) -> str:
 
 
 @cache
-def _dataset(config: DataConfig, device: str) -> Dataset:
-    return config.load().to(torch.device(device))
+def dataset_on(device: torch.device, config: DataConfig) -> Dataset:
+    """A data set, loaded once for all runs of this process on a device."""
+    return config.load().to(device)

@@ -8,13 +8,12 @@ from typing import Any
 import yaml
 
 from s6mod.config import assign
+from s6mod.engine.run_name import run_hash
 from s6mod.experiments.presets import preset
-from s6mod.experiments.schema import complete, departures, run_hash
+from s6mod.experiments.schema import complete, departures, engine_departures
 from s6mod.experiments.store import StoredRun
 from s6mod.report.groups import Group
 from s6mod.report.html import Section, download, paragraph, table
-
-LEFT_TO_THE_MACHINE = ("device", "capture", "eval_batch")  # of the engine: no part of a run's name
 
 
 def provenance(groups: Sequence[Group]) -> Section:
@@ -82,14 +81,9 @@ def reproduce(config: dict[str, Any], seeds: Sequence[int]) -> str | None:
     method, data, memory = config["method"]["name"], config["data"]["name"], config["memory_size"]
     values = preset(method, branch, data, memory)
     usual = complete(values)
-    changes = departures(config, usual)
-    changes += [
-        f"engine.{key}={value}" for key, value in config["engine"].items()
-        if key not in LEFT_TO_THE_MACHINE and usual["engine"].get(key) != value
-    ]  # fmt: skip
     words = ["s6mod", "train", "--method", method, "--data", data, "--memory", str(memory)]
     words += ["--branch", branch] if branch != "none" else []
-    for change in changes:
+    for change in departures(config, usual) + engine_departures(config, usual):
         values = assign(values, change)
         words += ["--set", change]
     same = run_hash(complete(values) | {"seed": config["seed"]}) == run_hash(config)

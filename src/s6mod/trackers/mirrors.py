@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
-from s6mod.engine.checkpoint import write_aside
+from s6mod.files import write_whole
 from s6mod.trackers.base import Subject, Tracker, tracker_class
 
 STATE = "trackers.json"  # in the run folder: by tracker, its run there and whether that has its end
@@ -59,13 +59,14 @@ class _Mirror:
         self.name, self.subject = name, subject
         self.tracker: Tracker | None = None
         self.next_step = 0
+        self.offset = 0  # bytes of the records that were read
         self.warned = False
 
     def begin(self, kept: bool) -> None:
         if (self.subject.folder / "result.json").exists() and self._state().get("ended"):
             return
         with self._guarded():
-            self._open(self._records() if kept else [])
+            self._open(kept)
 
     def record(self, record: Mapping[str, Any]) -> None:
         if self.tracker is not None and self.tracker.live:
@@ -75,17 +76,17 @@ class _Mirror:
     def secure(self) -> None:
         if self.tracker is not None and not self.tracker.live:
             with self._guarded():
-                self._catch_up(self.tracker, self._records())
+                self._catch_up(self.tracker, self._new_records())
 
     def end(self, result: Mapping[str, Any]) -> None:
         if self._state().get("ended"):
             return
         with self._guarded():
             if self.tracker is None:
-                self._open(self._records())
+                self._open(kept=True)
             assert self.tracker is not None
             if not self.tracker.live:
-                self._catch_up(self.tracker, self._records())
+                self._catch_up(self.tracker, self._new_records())
             self.tracker.end(result["steps"], dict(_flat(result["metrics"], "result")))
             self._keep(self.tracker, ended=True)
         self.tracker = None
@@ -96,7 +97,9 @@ class _Mirror:
                 self.tracker.close()
         self.tracker = None
 
-    def _open(self, records: list[dict[str, Any]]) -> None:
+    def _open(self, kept: bool) -> None:
+        self.offset = 0
+        records = self._new_records() if kept else []
         make = tracker_class(self.name)
         tracker = make(self.subject, self._state().get("run_id"))
         if tracker.next_step > (records[-1]["step"] if records else 0) + 1:
@@ -116,9 +119,16 @@ class _Mirror:
             tracker.record(step, values)
         self.next_step = records[-1]["step"] + 1 if records else self.next_step
 
-    def _records(self) -> list[dict[str, Any]]:
-        file = self.subject.folder / "records.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    def _new_records(self) -> list[dict[str, Any]]:
+        """Those that were not read yet; while a tracker is open, records only grow."""
+        path = self.subject.folder / "records.jsonl"
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(self.offset)
+            lines = file.readlines()
+            self.offset = file.tell()
+        return [json.loads(line) for line in lines]
 
     def _states(self) -> dict[str, dict[str, Any]]:
         try:
@@ -131,7 +141,7 @@ class _Mirror:
 
     def _keep(self, tracker: Tracker, ended: bool) -> None:
         states = self._states() | {self.name: {"run_id": tracker.run_id, "ended": ended}}
-        write_aside(self.subject.folder / STATE, json.dumps(states, indent=1).encode())
+        write_whole(self.subject.folder / STATE, json.dumps(states, indent=1))
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from s6mod.experiments.files import write_whole
+from s6mod.files import write_whole
 from s6mod.tuning.config import Tuning
 from s6mod.tuning.study import FAILURE, SEEDS, VERSIONS
 

@@ -12,20 +12,18 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from functools import cache
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
-from s6mod.data import DataConfig, Dataset
 from s6mod.engine.environment import describe
 from s6mod.engine.execute import Interrupted, StopRequest, execute, stopping_politely
-from s6mod.engine.locks import alone_in
+from s6mod.engine.locks import alone_in, hold, let_go
 from s6mod.engine.run import Held, Progress, Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.engine.settings import Engine
 from s6mod.errors import ConfigError, S6modError
+from s6mod.experiments.worker import dataset_on
 from s6mod.tuning.config import Tuning
 
 HEARTBEAT, GRACE = 5, 20  # seconds between signs of life of a trial, and without one until another worker takes it over
@@ -192,7 +190,7 @@ class Worker:
         import optuna
 
         device = Engine.resolve(whole.engine).device
-        data = _dataset(whole.data, str(device))
+        data = dataset_on(device, whole.data)
         config = self.tuning.shorten(whole, data.train_labels, data.num_classes)
         folder = self.tuning.folder / "runs" / config.folder_name
         trial.set_user_attr(VERSIONS, describe(device))
@@ -217,15 +215,19 @@ class Worker:
             except Held:  # another worker has a trial with the same values
                 time.sleep(PATIENCE)
             except optuna.TrialPruned:
-                shutil.rmtree(folder)
+                _discard(folder)
                 raise
             finally:
                 runs.clear()
 
 
-@cache
-def _dataset(config: DataConfig, device: str) -> Dataset:
-    return config.load().to(torch.device(device))
+def _discard(folder: Path) -> None:
+    """Remove a run that was given up, unless another worker has taken it up."""
+    if (handle := hold(folder)) is not None:
+        try:
+            shutil.rmtree(folder)
+        finally:
+            let_go(handle)
 
 
 def _obey(request: StopRequest) -> None:

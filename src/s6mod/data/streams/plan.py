@@ -5,7 +5,6 @@ A plan holds sample ids, never pixels: it can be hashed, saved, moved to another
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from s6mod.errors import DataError, InputError
+from s6mod.files import write_whole
 
 FORMAT = "s6mod stream plan 1"
 
@@ -122,9 +122,7 @@ class StreamPlan:
         tensors = {"ids": self.ids, "offsets": self.offsets, "batch_tasks": self.batch_tasks}
         values = {"task_classes": self.task_classes, "class_order": self.class_order, "boundaries": self.boundaries}
         metadata = {"format": FORMAT, "hash": self.hash} | {name: json.dumps(value) for name, value in values.items()}
-        aside = path.with_name(path.name + ".part")
-        aside.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata))
-        os.replace(aside, path)
+        write_whole(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata))
 
     @classmethod
     def load(cls, path: Path) -> "StreamPlan":

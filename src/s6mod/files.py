@@ -1,0 +1,53 @@
+"""Files that are whole or not there, and never overwritten by accident; no torch, so that commands answer at once."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace ``path``, once the content is on disk."""
+    with aside(path) as place:
+        _write(place, content)
+        place.replace(path)
+
+
+def write_new(path: Path, content: str | bytes) -> bool:
+    """Write ``path`` if nothing is there; False if something is. Of many writers at once exactly one succeeds."""
+    with aside(path) as place:
+        _write(place, content)
+        try:
+            os.link(place, path)
+        except FileExistsError:
+            return False
+        return True
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A place beside ``path``, for this process alone, to write what is then renamed; whatever is left there goes."""
+    place = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield place
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # the one that the user knows
+        raise
+    finally:
+        with suppress(OSError):
+            place.unlink()
+
+
+def why_not(error: OSError) -> tuple[str, str]:
+    """Why something could not be written, and what to do about it, in words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full", "free some space and try again"
+    return error.strerror or str(error), "choose a folder that can be written"
+
+
+def _write(place: Path, content: str | bytes) -> None:
+    with place.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
