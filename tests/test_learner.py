@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from fakes import Duo
-from states import assert_same_tree, trees_differ
+from states import assert_same_tree, trees_differ, write_state
 
 import learners
 from s6mod import Learner
 from s6mod.data import load
-from s6mod.engine.checkpoint import read_state, write_state
+from s6mod.engine.checkpoint import read_state
 from s6mod.engine.step import Inputs, Ledger
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.methods import Batch, methods
@@ -350,6 +350,39 @@ def test_bad_batches_are_refused_in_one_sentence_and_leave_no_trace(name):
     assert_same_tree(learner.state_dict(), before)
 
 
+@pytest.mark.parametrize("method", ["ocm", "onpro", "ocm-ccldc"])
+def test_an_image_too_small_to_be_learned_alone_is_refused_and_leaves_no_trace(method):
+    learner, twin = (learners.run(learners.small(method), 0, 1) for _ in range(2))
+    with pytest.raises(InputError, match=r"^expected at least two images of 8x8 pixels [^\n]+, got one[^\n]+; [^\n]+$"):
+        learner.learn(*learners.batch(1, (5,), size=1))
+    assert_same_tree(learner.state_dict(), twin.state_dict())
+
+
+def test_a_step_that_fails_after_an_assumed_boundary_can_be_taken_again(monkeypatch):
+    failing, straight = (run(small("duo", boundaries="on_new_class", boundary_patience=2), 0, 4) for _ in range(2))
+    new = batch(4, classes=(8, 9))
+    with monkeypatch.context() as patch:
+        patch.setattr(failing, "step", lambda inputs: pytest.fail("no room"))
+        with pytest.raises(pytest.fail.Exception):
+            failing.learn(*new)
+    assert (failing.task.index, failing.task.seen) == (1, straight.task.seen)
+    for learner in (failing, straight):
+        learner.learn(*new)
+    assert failing.state_dict()["host"] == straight.state_dict()["host"]
+
+
+def test_a_pinned_buffer_may_be_filled_anew_while_the_device_has_yet_to_read_it(monkeypatch):
+    learner, (x, y), handed = run(small(), 0, 1), batch(1), []
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
+    monkeypatch.setattr(learner, "step", lambda inputs: handed.append(inputs.stream) or ())
+    expected = x.clone(), y.clone()
+    learner.learn(x, y)
+    x.zero_()
+    y.zero_()
+    assert torch.equal(handed[0].images, expected[0])
+    assert torch.equal(handed[0].labels, expected[1])
+
+
 def test_a_step_that_fails_leaves_memory_and_its_bookkeeping_in_agreement(monkeypatch):
     learner = run(small(), 0, 3)
 
@@ -459,6 +492,16 @@ def test_a_state_from_another_kind_of_device_goes_on_with_fresh_draws(tmp_path):
     run(other, 4, 6)
 
 
+def test_a_state_tells_the_shape_of_its_images_and_one_that_does_not_is_told():
+    state = run(small("er", "s6mod"), 0, 4).state_dict()
+    told, telling = small("er", "s6mod"), small("er", "s6mod")
+    telling.load_state_dict(state)
+    older = {**state, "host": {key: value for key, value in state["host"].items() if key != "image_shape"}}
+    told.load_state_dict(older, (3, 16, 16))
+    for learner in (told, telling):
+        assert_same_tree(state, learner.state_dict())
+
+
 def test_a_device_may_be_named_or_given(tmp_path):
     run(small(), 0, 2).save(tmp_path)
     for device in ("cpu", torch.device("cpu")):
@@ -484,6 +527,31 @@ def test_a_state_from_a_gpu_says_how_to_load_it_where_there_is_none(tmp_path, mo
 
 def test_an_unused_learner_has_no_figures_losses_or_bytes():
     assert (small().figures(), small().losses(), small().nbytes) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize("name", ["method", "peers", "optimizer", "memory", "ledger"])
+def test_an_unused_learner_says_when_it_will_have_what_it_lacks(name):
+    learner = small()
+    assert not hasattr(learner, name)
+    with pytest.raises(AttributeError, match=rf"no '{name}' before its first batch; call learn\(\) or build\(\) first"):
+        getattr(learner, name)
+    with pytest.raises(AttributeError, match=r"has no 'memori'$"):
+        _ = learner.memori
+
+
+def test_numbers_of_numpy_are_numbers_anywhere_in_a_configuration():
+    method = {
+        "name": "er",
+        "memory_batch": np.int64(12),
+        "optimizer": {"lr": np.float32(0.5), "betas": [np.float16(0), 0.5]},
+    }
+    ours = Learner(method, num_classes=np.int64(10), boundary_patience=np.uint8(3), engine={"eval_batch": np.int32(7)})
+    plain = {"name": "er", "memory_batch": 12, "optimizer": {"lr": 0.5, "betas": [0.0, 0.5]}}
+    assert ours.config == Learner(plain, num_classes=10, boundary_patience=3, engine={"eval_batch": 7}).config
+    with pytest.raises(ConfigError, match="memory_batch"):
+        Learner({"name": "er", "memory_batch": np.float32(12)}, num_classes=10)
+    with pytest.raises(ConfigError, match="expected plain values"):
+        Learner({"name": "er", "memory_batch": {1, 2}}, num_classes=10)
 
 
 def test_a_state_without_a_configuration_is_refused(tmp_path):

@@ -7,6 +7,7 @@ with its meaning in the description; an unknown key is an error that names the n
 import difflib
 import hashlib
 import json
+import numbers
 import re
 import types
 import typing
@@ -33,7 +34,7 @@ class Config(BaseModel):
         """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
         try:
             # JSON mode: lists may stand for tuples, yet "1" is still not the number 1.
-            return cls.model_validate_json(json.dumps(dict(values)))
+            return cls.model_validate_json(json.dumps(dict(values), default=_plain_number))
         except ValidationError as error:
             raise ConfigError(_one_sentence(cls, error)) from None
         except TypeError as error:
@@ -44,6 +45,15 @@ class Config(BaseModel):
     def plain(self) -> dict[str, Any]:
         """The whole tree as plain JSON values, defaults included."""
         return self.model_dump(mode="json", serialize_as_any=True)
+
+
+def _plain_number(value: Any) -> int | float:
+    """A number of another library, such as NumPy's, as one of Python's."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"object of type {type(value).__name__}")
 
 
 def digest(values: Any) -> str:

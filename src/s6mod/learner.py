@@ -4,8 +4,9 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from s6mod.engine.checkpoint import Snapshot, Tree, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.locks import Turn, in_turn
 from s6mod.engine.random import derive_seed, generator, seeded, set_state
-from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError
+from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.learner_config import LearnerConfig
@@ -30,10 +31,7 @@ from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
-
-# Around what makes or changes the learner's tensors: gradients flow and tensors are ordinary ones, whether or not the
-# caller is in no_grad() or inference_mode().
-_learning = torch.inference_mode(False)
+_BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "step"}
 
 
 class Learner:
@@ -60,9 +58,9 @@ class Learner:
         values = {
             "method": _plain(methods.configure(method)),
             "branch": None if branch is None else _plain(branches.configure(branch)),
-            "num_classes": _whole(num_classes),
-            "memory_size": _whole(memory_size),
-            "seed": _whole(seed),
+            "num_classes": num_classes,
+            "memory_size": memory_size,
+            "seed": seed,
             "boundaries": boundaries,
             "boundary_patience": boundary_patience,
             "statistics": statistics,
@@ -95,7 +93,14 @@ class Learner:
         self._predictor: Predictor | None = None
         self.turn = Turn()
 
-    @_learning
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = " before its first batch; call learn() or build() first" if name in _BUILT else ""
+            raise AttributeError(f"a Learner has no {name!r}{hint}")
+
+    @ordinary_tensors()
+    @float32_modules()
     def build(self, image_shape: tuple[int, int, int]) -> None:
         """Make all that depends on the image shape; the first ``learn`` does so if nobody did before.
 
@@ -132,23 +137,25 @@ class Learner:
     # --- learning ---------------------------------------------------------------------------------------------
 
     @in_turn
-    @_learning
+    @ordinary_tensors()
     def learn(self, x: Images, y: Labels) -> None:
         """Learn one batch of the stream, then store what the reservoir keeps of it."""
         images = as_uint8_images(x)
-        labels = as_labels(y, self.config.num_classes)
-        if len(images) != len(labels):
-            raise InputError(
-                f"expected one label per image, got {len(images)} images and {len(labels)} labels; match them"
-            )
+        labels = as_labels(y, self.config.num_classes, len(images))
         if self.image_shape is None:
             self.build(_shape(images))
         self._check_shape(images)
-        self._note_classes(labels)
+        # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
+        images, labels = (given.clone() if given.is_pinned() else given for given in (images, labels))
 
-        plan = self.method.plan(labels, self.memory, self.task, self.host_generator)
+        arrived = self.task.arriving(labels)
+        if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
+            self._pass_boundary()
+            self._quiet = 0
+        task = self.task.with_classes(labels)
+        plan = self.method.plan(labels, self.memory, task, self.host_generator)
         known = self.memory.bookkeeping()
-        slots = self.memory.place(labels, self.task.index, self.host_generator)
+        slots = self.memory.place(labels, task.index, self.host_generator)
         inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
         try:
             if plan is None:
@@ -160,11 +167,11 @@ class Learner:
             self.memory.restore(known)
             raise
         self.steps += 1
-        self.task.step += 1
+        self.task, self._quiet = replace(task, step=task.step + 1), 0 if arrived else self._quiet + 1
         self._predictor = None
 
     @in_turn
-    @_learning
+    @ordinary_tensors()
     def end_task(self) -> None:
         """Tell the learner that a task ended. Only with ``boundaries='given'`` does it mean anything."""
         if self.config.boundaries == "given":
@@ -177,15 +184,6 @@ class Learner:
         self._predictor = None  # a method may have changed its networks
         self.task = Task(self.task.index + 1, 0, self.task.seen, [])
 
-    def _note_classes(self, labels: Tensor) -> None:
-        arrived = [label for label in dict.fromkeys(labels.tolist()) if label not in self.task.seen]
-        if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
-            self._pass_boundary()
-        self._quiet = 0 if arrived else self._quiet + 1
-        self.task.seen = self.task.seen + arrived
-        present = set(labels.tolist()) - set(self.task.current)
-        self.task.current = self.task.current + [c for c in self.task.seen if c in present]
-
     @in_turn
     def losses(self) -> dict[str, float]:
         """Mean of each loss term since this was last called (waits for the device)."""
@@ -195,15 +193,19 @@ class Learner:
     def figures(self) -> dict[str, Tensor]:
         """What the branches say about themselves in their latest step, on the host."""
         found: dict[str, Tensor] = {}
-        if self.image_shape is None:
-            return found
-        for number, peer in enumerate(self.peers, start=1):
+        for number, peer in enumerate([] if self.image_shape is None else self.peers, start=1):
             if peer.branch is not None:
                 prefix = f"net{number}/" if len(self.peers) > 1 else ""
                 found |= {prefix + name: value.detach().cpu() for name, value in peer.branch.figures().items()}
         return found
 
     # --- predicting -------------------------------------------------------------------------------------------
+
+    @overload
+    def predict(self, x: Tensor) -> Tensor: ...
+
+    @overload
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]: ...
 
     def predict(self, x: Images) -> Tensor | NDArray[np.int64]:
         """Labels (B,) of the primary score table; NumPy in, NumPy out."""
@@ -220,6 +222,7 @@ class Learner:
         return self._predict(x)
 
     @in_turn
+    @ordinary_tensors()
     def _predict(self, x: Images, only: str | None = None) -> dict[str, Tensor]:
         if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
@@ -258,9 +261,10 @@ class Learner:
     @in_turn
     def state_dict(self) -> Tree:
         """Everything that changes, as a tree of tensors and plain values."""
-        host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet}
+        host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet, "image_shape": None}
         if self.image_shape is None:
             return {"host": host}
+        host["image_shape"] = list(self.image_shape)
         return {
             "host": host,
             "method": self.method.state_dict(),
@@ -272,15 +276,16 @@ class Learner:
         }
 
     @in_turn
-    @_learning
-    def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None) -> None:
-        """Take over a state of a learner with the same configuration."""
-        self.task = Task(**state["host"]["task"])
-        self.steps, self._quiet = state["host"]["steps"], state["host"]["quiet"]
+    @ordinary_tensors()
+    def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
+        """Take over a state of a learner with the same configuration; ``image_shape``: if a state does not tell it."""
+        host = state["host"]
+        self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
         self._predictor = None
-        if image_shape is None:
+        shape = host.get("image_shape", image_shape)
+        if shape is None:
             return
-        self.build(image_shape)
+        self.build(tuple(shape))
         self.method.load_state_dict(state["method"])
         for number, peer in enumerate(self.peers):
             peer.load_state_tree(state["peers"][str(number)])
@@ -304,7 +309,7 @@ class Learner:
         snapshot.write(folder)
 
     @classmethod
-    @_learning
+    @ordinary_tensors()
     def load(cls, folder: str | Path, device: str | torch.device | None = None) -> "Learner":
         """A saved learner, or that of a run's folder; ``device`` moves it elsewhere than where it was saved.
 
@@ -327,13 +332,8 @@ class Learner:
                 f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
                 f"use Learner.load({str(folder)!r}, device='cpu')"
             ) from None
-        shape = header["image_shape"]
-        learner.load_state_dict(state, None if shape is None else tuple(shape))
+        learner.load_state_dict(state, header["image_shape"])
         return learner
-
-
-def _whole(number: Any) -> Any:
-    return int(number) if isinstance(number, np.integer) else number
 
 
 def _plain(values: Any) -> Any:

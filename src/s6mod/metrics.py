@@ -123,9 +123,7 @@ def nearest_centroid(features: Tensor, labels: Tensor, num_classes: int) -> tupl
     """
     sums = features.new_zeros(num_classes, features.shape[1], dtype=torch.float32)
     sums.index_add_(0, labels, features.float())
-    counts = torch.zeros(num_classes, device=features.device).index_add_(
-        0, labels, torch.ones(len(labels), device=features.device)
-    )
+    counts = torch.zeros_like(sums[:, 0]).index_add_(0, labels, torch.ones_like(labels, dtype=torch.float32))
     return sums / counts.clamp(min=1)[:, None], counts > 0
 
 

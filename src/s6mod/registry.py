@@ -1,13 +1,20 @@
 """Names for interchangeable parts (methods, branches): one decorator registers, one look-up finds.
 
-A part is a class with a ``config_class``; its configuration carries the registered name in ``name``.
+A part is a class with a ``config_class``; its configuration carries the registered name in ``name``. Installed packages
+add parts by plug-ins, which are imported when a name is not known without them or when all names are wanted.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from functools import cached_property
+from threading import RLock
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from s6mod.config import Config, nearest
 from s6mod.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 
 class NamedConfig(Config):
@@ -25,6 +32,38 @@ class Part(Protocol):
 P = TypeVar("P", bound=Part)
 
 
+class Plugins:
+    """The modules that installed packages name in the entry-point group ``s6mod``; importing them registers parts."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []  # a phrase for each that could not be imported
+        self._loaded = False
+        self._lock = RLock()  # one that looks up parts while it is imported must not wait for itself
+
+    @cached_property
+    def entries(self) -> "EntryPoints":
+        """What is named there, not imported."""
+        from importlib.metadata import entry_points
+
+        return entry_points(group="s6mod")
+
+    def load(self) -> None:
+        """Import them, once in a process; one that fails is left out."""
+        with self._lock:
+            if self._loaded:
+                return
+            self._loaded = True
+            for entry in self.entries:
+                try:
+                    entry.load()
+                except Exception as error:
+                    reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                    self.failures.append(f"the plug-in {entry.name!r} ({entry.value}) failed with {reason}")
+
+
+plugins = Plugins()
+
+
 class Registry(Generic[P]):
     """A mapping from names to classes that fills itself by decoration."""
 
@@ -33,10 +72,14 @@ class Registry(Generic[P]):
         self._parts: dict[str, type[P]] = {}
 
     def register(self, name: str) -> Callable[[type[P]], type[P]]:
-        """Class decorator: make the class known under ``name``."""
+        """Class decorator: make the class known under ``name``.
+
+        A class takes the place of an earlier one of the same module and name: a cell of a notebook may run again.
+        """
 
         def add(part: type[P]) -> type[P]:
-            if name in self._parts and self._parts[name] is not part:
+            self._check_config(name, part)
+            if name in self._parts and _home(self._parts[name]) != _home(part):
                 raise ConfigError(
                     f"expected a new name for a {self.kind}, got {name!r}, which is taken; choose another"
                 )
@@ -45,13 +88,40 @@ class Registry(Generic[P]):
 
         return add
 
-    def __getitem__(self, name: str) -> type[P]:
+    def _check_config(self, name: str, part: type[P]) -> None:
+        config = getattr(part, "config_class", None)
+        wanted = f"a configuration class with the field name: Literal[{name!r}] = {name!r}"
+        if not (isinstance(config, type) and issubclass(config, NamedConfig)):
+            raise ConfigError(f"expected {wanted} for {part.__name__}, got {config!r}; name it in config_class")
+        field = config.model_fields["name"]
+        default = None if field.is_required() else field.default
+        if default != name:
+            raise ConfigError(f"expected {wanted} for {part.__name__}, got {default!r}; set it in {config.__name__}")
+
+    def __contains__(self, name: object) -> bool:
         if name not in self._parts:
-            raise ConfigError(f"expected a known {self.kind}, got {name!r}; {nearest(name, self._parts)}")
+            plugins.load()
+        return name in self._parts
+
+    def __getitem__(self, name: str) -> type[P]:
+        if name not in self:
+            raise ConfigError(f"expected a known {self.kind}, got {name!r}; {self.hint(name)}")
         return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
+        plugins.load()
+        for failure in plugins.failures:
+            warnings.warn(f"{failure}; it is left out", stacklevel=2)
         return iter(sorted(self._parts))
+
+    def hint(self, name: str, *others: str) -> str:
+        """What may be meant by a name that is neither known nor among ``others``; plug-ins that failed may know it."""
+        plugins.load()
+        return "; ".join([*plugins.failures, nearest(name, (*self._parts, *others))])
+
+    def registered(self, *, own: bool) -> dict[str, type[P]]:
+        """What is registered by now: the parts of this package, or those from outside of it."""
+        return {name: part for name, part in self._parts.items() if own != part.__module__.startswith("s6mod.")}
 
     def configure(self, values: Any) -> NamedConfig:
         """A configuration from a bare name, plain values with a ``name``, or a configuration already made."""
@@ -64,3 +134,7 @@ class Registry(Generic[P]):
                 f"expected the name of a {self.kind} or a mapping with one, got {values!r}; known: {', '.join(self)}"
             )
         return self[values["name"]].config_class.parse(values)
+
+
+def _home(part: type[Any]) -> tuple[str, str]:
+    return part.__module__, part.__qualname__

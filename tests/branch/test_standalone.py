@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from s6mod.branch import S6MOD
+from s6mod.branch import S6MOD, Targets
 
 
 def test_a_plain_training_loop_on_any_backbone_lowers_the_dot_regression():
@@ -28,3 +28,15 @@ def test_a_plain_training_loop_on_any_backbone_lowers_the_dot_regression():
     assert history[-1]["dr"] < 0.5 * history[0]["dr"]
     assert history[-1]["cont"] < history[0]["cont"]
     assert (branch.scores(backbone(images)).argmax(1) == labels).float().mean() > 0.9
+
+
+def test_it_takes_the_default_type_as_the_modules_around_it_do():
+    torch.set_default_dtype(torch.float64)
+    try:
+        branch = S6MOD(channels=4, num_classes=3, map_size=2, d_inner=4)
+        targets = Targets(torch.tensor([0, 1]), torch.tensor([2, 1]), torch.tensor([0.3, 0.0]))
+        terms = branch(torch.randn(2, 4, 2, 2), torch.randn(2, 3), targets)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {term.dtype for term in terms.values()} == {torch.float64}
+    assert all(term.isfinite() for term in terms.values())

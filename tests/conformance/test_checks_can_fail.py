@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from s6mod import checks
 from s6mod.branch import branches
 from s6mod.branch.base import Branch, BranchConfig, Tap
-from s6mod.checks import subject
 from s6mod.methods import Losses, methods
 from s6mod.methods.er import ER, ERConfig
 
@@ -170,6 +169,32 @@ class KnowsTheClassesOfATask(Faulty):
         return super().plan(labels, memory, task, generator) if places else None
 
 
+class StopsWhereTheLossIsLarge(Faulty):
+    def losses(self, peer, views, memory, generator):
+        losses = super().losses(peer, views, memory, generator)
+        if losses.terms["ce"] > 100:
+            return with_terms(losses, ce=0 * losses.terms["ce"])
+        return losses
+
+
+class IndexesByAMask(Faulty):
+    def losses(self, peer, views, memory, generator):
+        losses = super().losses(peer, views, memory, generator)
+        logits = losses.tap.logits
+        return with_terms(losses, large=logits[logits > 0].mean())
+
+
+class FindsItsRows(Faulty):
+    def draw(self, stream, plan, memory, generator):
+        self.zeros = (stream.labels == 0).nonzero()
+        return super().draw(stream, plan, memory, generator)
+
+
+class CountsItsClasses(Faulty):
+    def commit(self, carries):
+        self.classes = torch.zeros(3, dtype=torch.int64).unique()
+
+
 class LearnsFromBeingAsked(Faulty):
     def __init__(self, *args):
         super().__init__(*args)
@@ -223,7 +248,6 @@ class LooksAgain(Branch):
 @pytest.fixture
 def registered(monkeypatch):
     """A function that registers a faulty part; the registries forget it afterwards."""
-    subject._record.cache_clear()  # of what bore the name before
     for registry in (methods, branches):
         monkeypatch.setattr(registry, "_parts", dict(registry._parts))
     return lambda part: (branches if issubclass(part, Branch) else methods).register("faulty")(part)
@@ -251,6 +275,14 @@ FAULTS = [
         r"stay finite after labels \[3\], got a broken peers",
     ),
     (KnowsTheClassesOfATask, checks.check_bears_odd_batches, r"learn labels \[4, 0\], got ValueError"),
+    (
+        StopsWhereTheLossIsLarge,
+        checks.check_reads_nothing_back,
+        "got aten::_local_scalar_dense, .*; decide in plan",
+    ),
+    (IndexesByAMask, checks.check_reads_nothing_back, "got aten::index by a mask; decide in plan"),
+    (FindsItsRows, checks.check_reads_nothing_back, "got aten::nonzero"),
+    (CountsItsClasses, checks.check_reads_nothing_back, "got aten::_unique2"),
     (
         LearnsFromBeingAsked,
         checks.check_predicts_without_a_trace,

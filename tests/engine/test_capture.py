@@ -1,5 +1,7 @@
 import warnings
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import fakes
 import pytest
@@ -8,10 +10,14 @@ from states import assert_same_tree
 
 from s6mod import Learner
 from s6mod.data import load
+from s6mod.engine import capture
 from s6mod.engine.checkpoint import read_state
 from s6mod.engine.execute import execute
 from s6mod.engine.run import Run
 from s6mod.engine.run_config import RunConfig
+from s6mod.engine.step import Inputs
+from s6mod.errors import ConfigError
+from s6mod.methods import Batch, Plan
 
 assert fakes.Duo  # registers the method "duo"
 
@@ -112,6 +118,78 @@ def test_the_device_stores_what_the_host_decided_however_far_it_runs_ahead(devic
     assert len(one.memory) == 60
     assert one.memory.device_labels[:60].tolist() == one.memory.labels.tolist()
     assert one.memory.images[:60, 0, 0, 0].tolist() == one.memory.labels.tolist()
+
+
+@gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("capture", ["auto", "off"])
+def test_a_pinned_buffer_that_is_filled_anew_for_each_batch_is_learned_as_it_was(capture):
+    method = {"name": "er", "network": {"width": 64}, "memory_batch": 24}
+    one = Learner(method, num_classes=10, memory_size=60, engine={"device": "cuda", "capture": capture})
+    images, labels = torch.empty((10, 3, 32, 32), dtype=torch.uint8).pin_memory(), torch.empty(10).long().pin_memory()
+    for _, _, y in batches(60):
+        images.copy_(y.to(torch.uint8)[:, None, None, None].expand_as(images))  # images that tell their label
+        labels.copy_(y)
+        one.learn(images, labels)
+    assert one.memory.device_labels[:60].tolist() == one.memory.labels.tolist()
+    assert one.memory.images[:60, 0, 0, 0].tolist() == one.memory.labels.tolist()
+
+
+class Recorded:
+    """Stands for a graph where there is no GPU."""
+
+    def __init__(self, step, inputs, pool):
+        self.terms = ("captured",)
+
+    def replay(self, inputs):
+        return self.terms
+
+
+def small_inputs(size):
+    rows = torch.arange(size)
+    return Inputs(Batch(torch.zeros(size, 3, 8, 8, dtype=torch.uint8), rows), Plan({"replay": rows}), rows)
+
+
+def test_batches_of_ever_new_sizes_are_captured_up_to_a_number_and_run_eagerly_from_there_on(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(capture, "_Recording", Recorded)
+    monkeypatch.setattr(capture, "MOST_GRAPHS", 5)
+    step = capture.CapturedStep(lambda inputs: ("eager",))
+    for size in range(1, 11):
+        for _ in range(5):
+            terms = step._take(small_inputs(size))
+        assert terms == (("captured",) if size <= 5 else ("eager",))
+    assert len(step.graphs) == 5
+    assert step._take(small_inputs(1)) == ("captured",)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("CUDA error: operation not permitted when stream is capturing\nand advice"), True),
+        (torch.OutOfMemoryError("CUDA out of memory while capturing"), False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+    ],
+)
+def test_a_step_that_cannot_be_captured_says_what_to_do_and_other_errors_pass(monkeypatch, error, told):
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+
+    def compute(inputs):
+        raise error
+
+    step = SimpleNamespace(engine=SimpleNamespace(device="cpu"), generators={}, compute=compute)
+    with pytest.raises(ConfigError if told else type(error)) as caught:
+        capture._Recording(step, small_inputs(2), None)
+    if told:
+        assert caught.value.__cause__ is error
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith("expected a step that reads nothing back from the device, got: CUDA error")
+        assert str(caught.value).endswith("or set engine.capture=off")
+    else:
+        assert caught.value is error
 
 
 @gpu

@@ -13,8 +13,6 @@ from s6mod.methods.feedback import (
     symmetric_beta,
 )
 
-CPU = torch.device("cpu")
-
 
 def random(seed=0):
     return torch.Generator().manual_seed(seed)
@@ -112,7 +110,7 @@ def test_one_coin_is_thrown_for_a_pair_of_classes_and_without_it_the_first_image
 
 @pytest.mark.parametrize("alpha", [0.4, 1.0, 3.0])
 def test_symmetric_beta_has_the_distribution_of_its_name(alpha):
-    x = symmetric_beta(50_000, alpha, random(1), CPU)
+    x = symmetric_beta(50_000, alpha, random(1))
     assert ((x >= 0) & (x <= 1)).all()
     assert abs(x.mean() - 0.5) < 0.01
     assert abs(x.var() - 1 / (8 * alpha + 4)) < 0.002

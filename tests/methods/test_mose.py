@@ -130,7 +130,7 @@ def test_each_set_comes_as_images_mirrors_augmented_images_augmented_mirrors():
     method.augment = lambda x, generator: x + 100
     stream = Batch(images(3, seed=3), torch.tensor([2, 3, 2]))
     rows = {"new": torch.tensor([1]), "repeated": torch.arange(2), "cat": torch.tensor([0, 5, 6])}
-    views = method.draw(stream, Plan(rows | {"classes": torch.ones(10)}), memory, torch.Generator())
+    views = method.draw(stream, Plan(rows | {"classes": torch.ones(10, dtype=torch.int64)}), memory, torch.Generator())
 
     new = method.prepare(torch.cat([stream.images, memory.images[1:2]]))
     cat = method.prepare(torch.cat([stream.images[:2], memory.images[[0, 5, 6]]]))
@@ -146,7 +146,7 @@ def test_the_two_copies_of_a_stream_image_are_augmented_independently_and_never_
     method, memory = MOSE(MOSEConfig(), SHAPE, 10), remembered(0, 0)
     stream = Batch(images(1), torch.tensor([2]))
     none = torch.zeros(0, dtype=torch.int64)
-    rows = {"new": none, "repeated": torch.arange(1), "cat": none, "classes": torch.ones(10)}
+    rows = {"new": none, "repeated": torch.arange(1), "cat": none, "classes": torch.ones(10, dtype=torch.int64)}
     view = method.draw(stream, Plan(rows), memory, torch.Generator().manual_seed(0)).view
     assert torch.equal(view[0], view[4])
     assert not torch.allclose(view[2], view[6])
@@ -159,8 +159,7 @@ def test_the_two_copies_of_a_stream_image_are_augmented_independently_and_never_
 def step(learner, position, classes):
     """The views and losses of the step that the learner is about to take."""
     x, y = batch(position, classes=classes)
-    learner._note_classes(y)
-    plan = learner.method.plan(y, learner.memory, learner.task, learner.host_generator)
+    plan = learner.method.plan(y, learner.memory, learner.task.with_classes(y), learner.host_generator)
     views = learner.method.draw(Batch(x, y), plan, learner.memory, learner.generators["method"])
     losses = learner.method.losses(learner.peers[0], views, learner.memory, learner.generators["method"])
     return views, losses

@@ -39,6 +39,11 @@ def to_float(images: Tensor) -> Tensor:
     return images.to(torch.float32) / 255
 
 
+def uniform_numbers(generator: torch.Generator, *shape: int) -> Tensor:
+    """Uniform float32 numbers in [0, 1) of a generator, on its device; torch's default type does not matter."""
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float32)
+
+
 def check_images(x: Tensor) -> None:
     """Refuse what is not a batch of colour images; looks at shape and type only, never at values."""
     if x.dim() != 4 or x.shape[1] != 3:

@@ -68,7 +68,7 @@ def _neighbours(start: Tensor, length: Tensor, size: int) -> tuple[Tensor, Tenso
     """For ``size`` points spread evenly from the first to the last pixel of each interval: the pixel at or before
     each point, the pixel after it (inside the interval), and the weight of the latter; (B, size) each.
     """
-    step = (length - 1) / max(size - 1, 1)  # (B,)
+    step = (length - 1).float() / max(size - 1, 1)  # (B,)
     position = step[:, None] * torch.arange(size, device=start.device)
     low = position.floor()
     weight = position - low

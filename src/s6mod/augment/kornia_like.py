@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from s6mod.augment import fused
-from s6mod.augment.base import Augment, check_images, to_float
+from s6mod.augment.base import Augment, check_images, to_float, uniform_numbers
 from s6mod.augment.colour import grey, jitter
 from s6mod.augment.crop import crop_resize, draw_boxes
 from s6mod.config import Config
@@ -82,11 +82,11 @@ class KorniaAugment(Augment[KorniaParams]):
 
     def draw(self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device) -> KorniaParams:
         """Independent draws for each image, except for the order of the jitter."""
-        uniform = torch.rand(sum(uniform_parts(batch, self.config.attempts)), generator=generator, device=device)
-        if not fused.available(uniform):
-            return draw_params(uniform, batch, size, self.config)
+        numbers = uniform_numbers(generator, sum(uniform_parts(batch, self.config.attempts)))
+        if not fused.available(numbers):
+            return draw_params(numbers, batch, size, self.config)
         params = KorniaParams.empty(batch, device)
-        fused.fill_params(params, uniform, size, self.config)
+        fused.fill_params(params, numbers, size, self.config)
         return params
 
     def apply(self, x: Tensor, params: KorniaParams) -> Tensor:

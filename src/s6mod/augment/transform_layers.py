@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import fused
-from s6mod.augment.base import Augment, check_images, to_float
+from s6mod.augment.base import Augment, check_images, to_float, uniform_numbers
 from s6mod.augment.colour import grey
 from s6mod.config import Config
 
@@ -67,11 +67,11 @@ class TransformLayers(Augment[TransformLayersParams]):
         self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device
     ) -> TransformLayersParams:
         """Independent draws for each image, except that all crops come from one pool."""
-        uniform = torch.rand(sum(uniform_parts(batch, self.config)), generator=generator, device=device)
-        if not fused.available(uniform):
-            return draw_params(uniform, batch, size, self.config)
+        numbers = uniform_numbers(generator, sum(uniform_parts(batch, self.config)))
+        if not fused.available(numbers):
+            return draw_params(numbers, batch, size, self.config)
         params = TransformLayersParams.empty(batch, device)
-        fused.fill_transform_params(params, uniform, size, self.config)
+        fused.fill_transform_params(params, numbers, size, self.config)
         return params
 
     def apply(self, x: Tensor, params: TransformLayersParams) -> Tensor:
@@ -148,4 +148,4 @@ def plain_view(x: Tensor, params: TransformLayersParams) -> Tensor:
 
 def _centres(size: int, device: torch.device) -> Tensor:
     """Positions of the pixels' centres in an image that runs from -1 to 1; (size,)."""
-    return (2 * torch.arange(size, device=device) + 1) / size - 1
+    return (2 * torch.arange(size, dtype=torch.float32, device=device) + 1) / size - 1

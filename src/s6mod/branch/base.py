@@ -6,7 +6,7 @@ A branch never holds a network and never knows the method it sits on. It sees wh
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ class Targets:
 
 
 def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    rows = torch.zeros(len(labels), num_classes, device=labels.device)
+    rows = torch.zeros(len(labels), num_classes, dtype=torch.float32, device=labels.device)
     return rows.scatter_(1, labels[:, None], 1.0)
 
 
@@ -97,7 +97,7 @@ class Branch(nn.Module):
         """Named scalar terms, already weighted, to be added to the method's loss.
 
         All randomness comes from ``generator``, which belongs to the branch alone: the base method's draws are the
-        same with and without a branch.
+        same with and without a branch that does not ask for a fresh view (``tap.again``).
         """
         raise NotImplementedError
 
@@ -111,6 +111,13 @@ class Branch(nn.Module):
 
     def figures(self) -> dict[str, Tensor]:
         """Small tensors worth logging (routing and the like), on the device, from the latest step; read rarely."""
+        return {}
+
+    def alarms(self, figures: dict[str, Any]) -> dict[str, str]:
+        """What its figures, as numbers and lists, give cause to worry about: a sentence for each, by a name for it.
+
+        A run tells the sentence once its name has come with every record of many steps.
+        """
         return {}
 
 

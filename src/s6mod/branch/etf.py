@@ -33,7 +33,8 @@ class ETF(nn.Module):
         check_width(d_inner, num_classes)
         U, _ = torch.linalg.qr(torch.randn(d_inner, num_classes, dtype=torch.float64))
         centred = U - U.mean(1, keepdim=True)  # U (I - 1 1^T / C)
-        self.register_buffer("weight", (math.sqrt(num_classes / (num_classes - 1)) * centred).float())
+        weight = math.sqrt(num_classes / (num_classes - 1)) * centred
+        self.register_buffer("weight", weight.to(torch.get_default_dtype()))  # as the parameters around it
 
     def forward(self, mu: Tensor) -> Tensor:
         """Cosines of unit features mu (B, d) with every class vector, (B, C)."""

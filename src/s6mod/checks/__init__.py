@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
+from s6mod.checks.blind import Looked, blind
 from s6mod.checks.digit_stream import (
     EQUAL_BATCHES,
     MEMORY_SIZE,
     NUM_CLASSES,
     PREFIX,
     SHAPE,
+    TASK_ENDS,
     samples,
     stream,
     true_for_now,
@@ -25,6 +27,7 @@ from s6mod.checks.digit_stream import (
 )
 from s6mod.checks.subject import ENOUGH, AnyBranch, AnyMethod, Subject, difference, flat, run, silence
 from s6mod.engine.evaluate import Predictor
+from s6mod.engine.step import Step
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
 from s6mod.memory import ReplayMemory
@@ -39,7 +42,7 @@ def check_learns(method: AnyMethod, branch: AnyBranch = None) -> None:
         rows = torch.arange(4 * step, 4 * step + 4) % len(train.labels)
         learner.learn(train.images[rows], train.labels[rows])
         if step % 5 == 4:
-            hits = torch.as_tensor(learner.predict(test.images)) == test.labels
+            hits = learner.predict(test.images) == test.labels
             best = max(best, hits.double().mean().item())
         if best >= 0.9:
             return
@@ -131,12 +134,29 @@ def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None
             subject.expect(not broken, f"stay finite after labels {batch.labels.tolist()}", f"a broken {broken}")
 
 
+def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None) -> None:
+    """Its ``draw``, ``losses`` and ``commit`` look at no value: on a GPU a whole step is captured and replayed."""
+    subject = Subject(method, branch)
+    learner = subject.learner()
+    learner.build(SHAPE)
+    assert isinstance(learner.step, Step)
+    blind(learner.step)
+    for position, batch in enumerate(stream(), start=1):
+        try:
+            learner.learn(batch.images, batch.labels)
+        except Looked as look:
+            todo = "decide in plan, on the host, or compute both and choose by torch.where"
+            subject.expect(False, "compute its step without looking at values", f"{look}; {todo}")
+        if position in TASK_ENDS:
+            learner.end_task()
+
+
 def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) -> None:
     """Predicting at any step, by either statistics, gives whole score tables and leaves the trajectory as it was."""
     subject, images = Subject(method, branch), torch.cat([batch.images for batch in stream()])
 
     def look(learner: Learner) -> None:
-        tables, labels = learner.scores(images), torch.as_tensor(learner.predict(images))
+        tables, labels = learner.scores(images), learner.predict(images)
         by_memory = Predictor(learner.method, learner.peers, learner.memory, learner.engine, "memory")(images)
         stored = learner.memory.labels[: len(learner.memory)].unique()
         shape = (len(images), NUM_CLASSES)
@@ -192,6 +212,7 @@ ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (
     check_declares_boundaries,
     check_ignores_the_future,
     check_bears_odd_batches,
+    check_reads_nothing_back,
     check_predicts_without_a_trace,
     check_branch_can_be_silenced,
     check_branch_reaches_the_network,

@@ -65,7 +65,9 @@ class Subject:
 
     def record(self) -> Record:
         """The uninterrupted run, made once for all checks."""
-        return _record(json.dumps(self.learner().config.plain()))
+        config = self.learner().config
+        classes: tuple[Any, ...] = (methods[config.method.name], config.branch and branches[config.branch.name])
+        return _record(json.dumps(config.plain()), classes)
 
     def trajectory(self) -> list[State]:
         """The states of the uninterrupted run."""
@@ -84,7 +86,8 @@ class Subject:
 
 
 @lru_cache(maxsize=4)
-def _record(config: str) -> Record:
+def _record(config: str, classes: tuple[Any, ...]) -> Record:
+    """By the classes that bear the names in the configuration now: a method may be registered anew."""
     learner = Learner.from_config(LearnerConfig.parse(json.loads(config)))
     record = Record([], [], {})
 

@@ -6,7 +6,8 @@ also warm everything up; capturing itself computes nothing. The learner's state 
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +15,10 @@ import torch
 from torch import Tensor
 
 from s6mod.engine.step import Inputs, Step
+from s6mod.errors import ConfigError
 from s6mod.methods.base import Batch, Plan
 
+MOST_GRAPHS = 128  # of a learner, each with memory of its own; MOSE on Tiny-ImageNet has 98 whose signature recurs
 EAGER_STEPS = 3  # of each signature before it is captured: shapes that come only once or twice are never captured
 
 
@@ -55,7 +58,8 @@ class CapturedStep:
 
     def _take(self, inputs: Inputs) -> tuple[str, ...]:
         signature = _signature(inputs)
-        if signature not in self.graphs and self.seen[signature] >= EAGER_STEPS:
+        due = self.seen[signature] >= EAGER_STEPS and len(self.graphs) < MOST_GRAPHS
+        if signature not in self.graphs and due:
             self.graphs[signature] = _Recording(self.eager, inputs, self.pool)
         if signature in self.graphs:
             return self.graphs[signature].replay(inputs)
@@ -79,7 +83,7 @@ class _Recording:
         self.graph = torch.cuda.CUDAGraph()
         for generator in step.generators.values():
             self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph, pool=pool, stream=torch.cuda.current_stream(device)):
+        with _told(), torch.cuda.graph(self.graph, pool=pool, stream=torch.cuda.current_stream(device)):
             self.terms = step.compute(static)
 
     def replay(self, inputs: Inputs) -> tuple[str, ...]:
@@ -88,6 +92,20 @@ class _Recording:
         self.integers.copy_(_pack(inputs), non_blocking=True)
         self.graph.replay()
         return self.terms
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What CUDA says of a step that cannot be captured, in a sentence; other errors pass."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "captur" not in str(error):
+            raise
+        raise ConfigError(
+            f"expected a step that reads nothing back from the device, got: {str(error).partition(chr(10))[0]}; "
+            "see what s6mod.checks.check_reads_nothing_back says of the method, or set engine.capture=off"
+        ) from error
 
 
 def _pack(inputs: Inputs) -> Tensor:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import inspect
 import os
 import platform
 import shlex
@@ -33,14 +34,39 @@ def describe(device: "torch.device") -> dict[str, Any]:
         "cpu_cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
     }
+    if own := own_sources():
+        facts["own"] = own
     if device.type == "cuda":
         facts |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     return facts
 
 
+def own_sources() -> dict[str, str]:
+    """Digests of the files that registered methods and branches from outside of the package are written in, by name."""
+    from s6mod.branch import branches
+    from s6mod.methods import methods
+
+    return {
+        f"{registry.kind} {name}": _file_digest(part)
+        for registry in (methods, branches)
+        for name, part in registry.registered(own=True).items()
+    }
+
+
+def _file_digest(part: type) -> str:
+    try:
+        return hashlib.sha256(Path(inspect.getfile(part)).read_bytes()).hexdigest()[:12]
+    except (OSError, TypeError):  # written in a notebook, say
+        return "unknown"
+
+
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """One phrase for each fact that could make a resumed run differ in its last bits."""
-    return [f"{key} was {then.get(key)}, is {now.get(key)}" for key in BITWISE if then.get(key) != now.get(key)]
+    # Of parts from outside of the package, a process may have registered others as well.
+    known = then.get("own", {}).keys() & now.get("own", {}).keys()
+    pairs = {key: (then.get(key), now.get(key)) for key in BITWISE}
+    pairs |= {f"source of {name}": (then["own"][name], now["own"][name]) for name in sorted(known)}
+    return [f"{key} was {old}, is {new}" for key, (old, new) in pairs.items() if old != new]
 
 
 @functools.cache

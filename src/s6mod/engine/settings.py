@@ -1,7 +1,13 @@
-"""How a learner computes: device, precision, memory layout, determinism. None of it changes what is computed."""
+"""How a learner computes: device, precision, memory layout, determinism. None of it changes what is computed.
+
+Nor does what its caller has set: modes and defaults of torch are put aside while a learner computes.
+"""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import RLock
 from typing import Literal
 
 import torch
@@ -77,3 +83,33 @@ class Engine:
     def memory_format(self) -> torch.memory_format:
         """Channels-last where the tensor cores want it."""
         return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
+
+
+_making = RLock()
+
+
+@contextmanager
+def ordinary_tensors() -> Iterator[None]:
+    """Around what makes or changes a learner's tensors: as if its caller were in no mode and had set no device.
+
+    Gradients can flow, whether or not the caller is in no_grad() or inference_mode(), and what names no device is on
+    the host. torch keeps all of this for each thread.
+    """
+    elsewhere = torch.get_default_device().type != "cpu"
+    with torch.inference_mode(False), torch.device("cpu") if elsewhere else nullcontext():
+        yield
+
+
+@contextmanager
+def float32_modules() -> Iterator[None]:
+    """Around what makes a learner's modules: they are float32, whatever type the caller has set for new tensors.
+
+    That type and the generator of initial values are the whole process's, so one learner is made at a time.
+    """
+    with _making:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)

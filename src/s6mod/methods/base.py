@@ -7,7 +7,7 @@ and writes no memory. Register a class and it can be trained, saved, resumed and
 
 import copy
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from s6mod.augment import to_float
 from s6mod.branch.base import Branch, Tap, Targets
 from s6mod.config import Config
-from s6mod.errors import ConfigError
+from s6mod.errors import ConfigError, InputError
 from s6mod.memory import ReplayMemory, Reservoir
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import Network, NetworkConfig, Output, ResNet18
@@ -55,6 +55,15 @@ class Task:
     seen: list[int] = field(default_factory=list)  # classes in order of first appearance
     current: list[int] = field(default_factory=list)  # those that appeared since the last boundary
 
+    def arriving(self, labels: Tensor) -> list[int]:
+        """The classes of a batch that have not been seen, in its order."""
+        return [label for label in dict.fromkeys(labels.tolist()) if label not in self.seen]
+
+    def with_classes(self, labels: Tensor) -> "Task":
+        """The same with the classes of a batch."""
+        seen, present = self.seen + self.arriving(labels), set(labels.tolist()) - set(self.current)
+        return replace(self, seen=seen, current=self.current + [label for label in seen if label in present])
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -66,6 +75,14 @@ class Plan:
 
     rows: dict[str, Tensor]
     path: tuple[Hashable, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in self.rows.items():
+            if value.dtype != torch.int64 or value.dim() != 1:
+                raise InputError(
+                    f"expected the rows {name!r} of a plan as an int64 tensor with one axis, got {value.dtype} of "
+                    f"shape {tuple(value.shape)}; give numbers of rows, of a mask its nonzero().flatten()"
+                )
 
 
 @dataclass(frozen=True)
@@ -224,8 +241,8 @@ class Methods(Registry[Method]):
 
     def __getitem__(self, name: str) -> type[Method]:
         alone = name.removesuffix(self.PAIR)
-        if name not in self._parts and alone in self._parts:
-            chain_of(self._parts[alone])  # says why there is no such pair
+        if name not in self and alone in self:
+            chain_of(super().__getitem__(alone))  # says why there is no such pair
         return super().__getitem__(name)
 
 

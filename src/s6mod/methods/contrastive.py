@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from s6mod.augment import rotate16, rotate16_labels
 from s6mod.augment.base import Augment
 from s6mod.branch.precision import full_precision
+from s6mod.errors import InputError
 from s6mod.methods.base import Method, MethodConfig, Peer
 from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
 
@@ -62,6 +63,15 @@ class ContrastiveMethod(Method):
         """ResNet-18 with a projection."""
         config = self.config
         return ProjectedResNet18(config.network, self.image_shape, self.num_classes, config.projection_width)
+
+    def check_images(self, count: int) -> None:
+        """Refuse, before a step, a number of images that BatchNorm cannot normalise when cross-entropy sees them."""
+        height, width = self.image_shape[1:]
+        if count == 1 and max(height, width) <= 8:
+            raise InputError(
+                f"expected at least two images of {height}x{width} pixels for a step, got one, whose last map is a "
+                "single value; give larger batches, or a larger memory and memory_batch, or larger images"
+            )
 
     def rotate(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> Rotated:
         """[R16 x ; A R16 x] of images x (n, C, H, W), uint8 or prepared."""

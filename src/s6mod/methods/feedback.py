@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from s6mod.augment import uniform_numbers
 from s6mod.branch.base import Targets
 from s6mod.config import Config
 from s6mod.methods.prototypes import draw_pairs, has_prototype
@@ -78,7 +79,7 @@ def mixed_batch(
         pairs = pair_part(mu, position, labels, count, p, config.pair_beta, generator)
         mixture = Mixture(*map(torch.cat, zip(base, pairs, strict=True)))
     else:
-        mixture = Mixture(replay, replay, torch.zeros(replay.shape, device=replay.device))
+        mixture = Mixture(replay, replay, torch.zeros(replay.shape, dtype=torch.float32, device=replay.device))
     first, second, mix = labels[mixture.first], labels[mixture.second], mixture.mix
     scalars = scalar_labels(position[first], position[second], mix)
     single = order[scalars.long()] if config.truncate_mixed_labels else torch.where(mix > 0.5, second, first)
@@ -93,7 +94,7 @@ def base_part(
     An image is so mixed with probability ``probability`` squared; lambda is then U(0, ``highest``).
     """
     n = len(rows)
-    coins, shares = torch.rand(2 * n + 1, generator=generator, device=rows.device).split([n + 1, n])
+    coins, shares = uniform_numbers(generator, 2 * n + 1).split([n + 1, n])
     mixed = (coins[:n] < probability) & (coins[n] < probability)
     return Mixture(rows, partners, highest * shares * mixed)
 
@@ -123,31 +124,31 @@ def pair_part(
         return pick(held[torch.where(available[classes], classes, substitutes)], generator)
 
     first, second = rows_of(pairs.first), rows_of(pairs.second)
-    coins = torch.rand(math.comb(C, 2), generator=generator, device=mu.device)
-    shares = symmetric_beta(count, alpha, generator, mu.device)
+    coins = uniform_numbers(generator, math.comb(C, 2))
+    shares = symmetric_beta(count, alpha, generator)
     return Mixture(first, second, shares * (coins < probability)[pairs.number])
 
 
 def pick(candidates: Tensor, generator: torch.Generator) -> Tensor:
     """For each row of ``candidates`` (n, m) bool a uniformly random column that is true; column 0 if none is."""
-    keys = torch.rand(candidates.shape, generator=generator, device=candidates.device)
+    keys = uniform_numbers(generator, *candidates.shape)
     return keys.masked_fill(~candidates, -1).argmax(1)
 
 
 def pick_distinct(candidates: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """``count`` random places where ``candidates`` (m,) is true, without replacement; there are at least as many."""
-    keys = torch.rand(len(candidates), generator=generator, device=candidates.device)
+    keys = uniform_numbers(generator, len(candidates))
     return keys.masked_fill(~candidates, -1).topk(count).indices
 
 
-def symmetric_beta(count: int, alpha: float, generator: torch.Generator, device: torch.device) -> Tensor:
+def symmetric_beta(count: int, alpha: float, generator: torch.Generator) -> Tensor:
     """``count`` draws of Beta(alpha, alpha), alpha > 0, each from four uniform numbers and without rejection.
 
     Beta(a, a) with a = alpha + 1 is the shadow on one axis of a point in the unit disc whose squared radius is
     1 - U^(2 / (2 a - 1)). It is also the share of one of two Gamma(a) variates in their sum. These become Gamma(alpha)
     when each is multiplied by a U^(1 / alpha), which moves the logit of the share.
     """
-    radius, angle, u, v = 1 - torch.rand(4, count, generator=generator, device=device)  # in (0, 1]: logs are finite
+    radius, angle, u, v = 1 - uniform_numbers(generator, 4, count)  # in (0, 1]: logs are finite
     shadow = (1 - radius ** (2 / (2 * alpha + 1))).sqrt() * torch.cos(2 * math.pi * angle)
     return torch.sigmoid(torch.logit((1 + shadow) / 2) + (u.log() - v.log()) / alpha)
 

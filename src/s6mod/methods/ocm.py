@@ -95,7 +95,9 @@ class OCM(ContrastiveMethod):
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan:
         """Nothing is replayed in the first task; later, rows of the memory."""
         if task.index == 0:
+            self.check_images(len(labels))
             return Plan({}, path=("first task",))
+        self.check_images(min(self.config.memory_batch, len(memory)))
         return Plan({"replay": memory.sample(self.config.memory_batch, generator)}, path=("later",))
 
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> list[Part]:

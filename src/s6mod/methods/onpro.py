@@ -93,9 +93,12 @@ class OnPro(ContrastiveMethod):
         K = self.config.memory_batch
         rows = {"filled": torch.tensor([len(memory)])}
         if task.index == 0:
+            self.check_images(len(labels))
             return Plan(rows, path=("first task", min(len(memory), K)))
         rows["order"] = torch.tensor(list(dict.fromkeys([*task.seen, *range(self.num_classes)])))
-        replay = rows["replay"] = memory.sample(min(K, self.config.per_class * len(task.seen)), generator)
+        count = min(K, self.config.per_class * len(task.seen), len(memory))
+        self.check_images(count)
+        replay = rows["replay"] = memory.sample(count, generator)
         if task.step == 0:
             return Plan(rows, path=("later", "as drawn"))
         return Plan(rows | feedback.base_rows(replay, self.config.base_rate, generator), path=("later", "mixed"))

@@ -33,6 +33,7 @@ def pair(method: type[Method]) -> type[Method]:
     weights = {"own_weight": chain.own, "views_weight": chain.views, "kd_weight": chain.kd}
     fields: dict[str, Any] = {"name": (Literal[name], name), "collaboration": (CollaborationConfig, ...)}
     members = {
+        "__module__": method.__module__,
         "__doc__": f"Two networks that learn by {method.__name__} and from each other.",
         "config_class": starting_from(
             create_model(f"{title}Config", __base__=method.config_class, __doc__=f"Options of {name}.", **fields),

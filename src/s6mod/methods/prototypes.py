@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from s6mod.augment import uniform_numbers
 from s6mod.branch.precision import full_precision
 from s6mod.methods.contrastive import unit
 
@@ -83,7 +84,7 @@ def draw_pairs(mu: Tensor, position: Tensor, count: int, generator: torch.Genera
 
     missing = count - times.sum()
     changeable = torch.where(missing > 0, exists, times > 0)
-    keys = torch.rand(len(times), generator=generator, device=mu.device).masked_fill(~changeable, -1)
+    keys = uniform_numbers(generator, len(times)).masked_fill(~changeable, -1)
     rank = keys.argsort(descending=True).argsort()
     times = times + missing.sign() * (rank < missing.abs())
 
