@@ -30,5 +30,5 @@ def ablate(
 
     branch, others = split_changes(assignments or [])
     question = ablation(whole_cell(method, data, memory, branch, data_root)).over(others)
-    place = {"out": out, "store": store, "device": device, "data_root": data_root}
-    shared.carry_out(question, seeds, to, no_run, place, (workers, at_once, yes, quiet))
+    how = shared.How(out, store, device, data_root, workers, at_once, yes, quiet)
+    shared.carry_out(question, seeds, to, no_run, how)

@@ -1,13 +1,18 @@
 """``s6mod study``: sensitivity, number of patterns and routing; what it shares with ``s6mod ablate``."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from s6mod.cli.app import app
+
+if TYPE_CHECKING:  # with torch, which help can do without
+    from s6mod.analysis.question import Question
+    from s6mod.analysis.study import Study
 
 WHAT = "What to run"
 HOW = "How to run it"
@@ -45,6 +50,20 @@ Yes = Annotated[bool, typer.Option("--yes", help="Run on a CPU what is meant for
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.", rich_help_panel=HOW)]
 
 
+@dataclass(frozen=True)
+class How:
+    """How the runs of a question are found and run."""
+
+    out: Path
+    store: list[Path] | None
+    device: str
+    data_root: str | None
+    workers: int | None
+    at_once: int | None
+    yes: bool
+    quiet: bool
+
+
 @app.command()
 def study(
     name: Annotated[
@@ -77,8 +96,7 @@ def study(
     branch, others = split_changes(assignments or [])
     whole = whole_cell(method, data, memory, branch, data_root)
     question = ask(name, whole, _numbers(values, name)).over(others)
-    place = {"out": out, "store": store, "device": device, "data_root": data_root}
-    carry_out(question, seeds, to, no_run, place, (workers, at_once, yes, quiet))
+    carry_out(question, seeds, to, no_run, How(out, store, device, data_root, workers, at_once, yes, quiet))
 
 
 def _numbers(text: str | None, study: str) -> list[float] | None:
@@ -89,9 +107,7 @@ def _numbers(text: str | None, study: str) -> list[float] | None:
         raise typer.BadParameter(f"expected numbers such as {such} for {study}, got {text!r}") from None
 
 
-def carry_out(
-    question: Any, seeds: str, to: Path | None, no_run: bool, place: dict[str, Any], how: tuple[Any, ...]
-) -> None:
+def carry_out(question: "Question", seeds: str, to: Path | None, no_run: bool, how: How) -> None:
     """Run what is missing of a question, answer it from all its finished runs, and show and write the answer."""
     from s6mod.analysis.question import answers
     from s6mod.cli.sweep import conclude, launch
@@ -100,22 +116,21 @@ def carry_out(
     from s6mod.report.figures import require_matplotlib
 
     require_matplotlib()
-    out, store = place["out"], place["store"]
+    out, store = how.out, how.store
     folder = to or out / "studies" / question.name
     check_writable(folder)
     folders = [out, *(store if store is not None else [Path("results")])]
     found = scan(folder for folder in folders if folder.is_dir() or folder in (store or []))
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
-    elsewhere: dict[str, Any] = {"engine": {"device": place["device"]}}
-    if place["data_root"] is not None:
-        elsewhere["data"] = {"root": place["data_root"]}
+    elsewhere: dict[str, Any] = {"engine": {"device": how.device}}
+    if how.data_root is not None:
+        elsewhere["data"] = {"root": how.data_root}
     wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
     todo = sweep_of(wanted, {}, elsewhere, out, found)
     console, outcome = Console(), None
     if not no_run:
-        workers, at_once, yes, quiet = how
-        outcome = launch(todo, console, place["device"], workers, at_once, 0, yes, quiet)
+        outcome = launch(todo, console, how.device, how.workers, how.at_once, 0, how.yes, how.quiet)
     runs = todo.finished()
     if runs or no_run:
         names = {(run.hash, run.own_data) for run in runs}  # a sweep takes each in one precision, whichever it finds
@@ -137,7 +152,7 @@ def check_writable(folder: Path) -> None:
         )
 
 
-def deliver(study: Any, folder: Path, console: Console) -> None:
+def deliver(study: "Study", folder: Path, console: Console) -> None:
     """Write a study's files, print its tables and say where the files are."""
     from s6mod.experiments.columns import align
     from s6mod.experiments.render import show

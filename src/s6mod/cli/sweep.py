@@ -3,13 +3,17 @@
 import signal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from s6mod.cli.app import app
 from s6mod.cli.table import tell_left_out
+
+if TYPE_CHECKING:  # with torch, which plans and help can do without
+    from s6mod.experiments.launch import Launcher, LocalLauncher, Outcome
+    from s6mod.experiments.sweep import Sweep, SweepConfig
 
 WHAT = "What to run"
 HOW = "How to run it"
@@ -139,7 +143,7 @@ def sweep(
 
 def _compose(
     what: list[str], tables: str | None, controls: bool, data: str | None, memory: int | None, seeds: str | None
-) -> Any:
+) -> "SweepConfig":
     """The sweep of the files and cells named, with the options laid over it."""
     from s6mod.config import merge
     from s6mod.experiments.sweep import SweepConfig, read_sweep
@@ -159,7 +163,7 @@ def _compose(
     return SweepConfig.parse(values | {name: value for name, value in given.items() if value is not None})
 
 
-def _refuse_what_has_no_effect(config: Any, out: Path, assignments: list[str]) -> None:
+def _refuse_what_has_no_effect(config: "SweepConfig", out: Path, assignments: list[str]) -> None:
     from s6mod.errors import ConfigError
 
     if config.controls and not config.tables:
@@ -173,7 +177,7 @@ def _refuse_what_has_no_effect(config: Any, out: Path, assignments: list[str]) -
 
 
 def _launcher(
-    todo: Any,
+    todo: "Sweep",
     on: Place,
     out: Path,
     device: str,
@@ -181,7 +185,7 @@ def _launcher(
     time_limit: int | None,
     sbatch: list[str],
     how: dict[str, int | None],
-) -> Any:
+) -> "Launcher":
     """The launcher that was chosen, connected and checked."""
     from s6mod.errors import ConfigError
 
@@ -201,7 +205,7 @@ def _launcher(
     return local(device, **how)
 
 
-def local(device: str, workers: int | None, at_once: int | None, retries: int | None) -> Any:
+def local(device: str, workers: int | None, at_once: int | None, retries: int | None) -> "LocalLauncher":
     """The launcher of this machine; a device that is not there is refused."""
     from s6mod.engine.settings import Engine, EngineConfig
     from s6mod.experiments.launch import LocalLauncher
@@ -210,13 +214,13 @@ def local(device: str, workers: int | None, at_once: int | None, retries: int | 
     return LocalLauncher.here(device, workers, at_once, retries or 0)
 
 
-def _run(todo: Any, launcher: Any, yes: bool, quiet: bool) -> None:
+def _run(todo: "Sweep", launcher: "Launcher", yes: bool, quiet: bool) -> None:
     console = Console()
     outcome = _watched(todo, console, launcher, yes, quiet, ", or --plan to see the cost")
     conclude(todo, outcome, _show_finished(todo, console))
 
 
-def _attach(todo: Any, quiet: bool) -> None:
+def _attach(todo: "Sweep", quiet: bool) -> None:
     """Watch the runs of a sweep that goes on elsewhere."""
     from s6mod.experiments.follow import Onlooker
     from s6mod.experiments.plan import count
@@ -234,7 +238,7 @@ def _attach(todo: Any, quiet: bool) -> None:
     conclude(todo, outcome, todo.trainings - left)
 
 
-def _show_finished(todo: Any, console: Console) -> int:
+def _show_finished(todo: "Sweep", console: Console) -> int:
     """Print the table of what came out; how many runs have a result."""
     from s6mod.experiments.render import show
     from s6mod.experiments.tables import Results, filled
@@ -248,7 +252,7 @@ def _show_finished(todo: Any, console: Console) -> int:
 
 
 def launch(
-    todo: Any,
+    todo: "Sweep",
     console: Console,
     device: str,
     workers: int | None,
@@ -256,12 +260,14 @@ def launch(
     retries: int,
     yes: bool,
     quiet: bool,
-) -> Any:
+) -> "Outcome":
     """Take the jobs of a sweep to their ends on this machine, with a display; how it ended."""
     return _watched(todo, console, local(device, workers, at_once, retries), yes, quiet)
 
 
-def _watched(todo: Any, console: Console, launcher: Any, yes: bool, quiet: bool, advice: str = "") -> Any:
+def _watched(
+    todo: "Sweep", console: Console, launcher: "Launcher", yes: bool, quiet: bool, advice: str = ""
+) -> "Outcome":
     from s6mod.experiments.progress import SweepDisplay
 
     _check(todo, launcher.on_cpu, yes, advice)
@@ -269,7 +275,7 @@ def _watched(todo: Any, console: Console, launcher: Any, yes: bool, quiet: bool,
         return launcher.launch(todo.jobs, display)
 
 
-def conclude(todo: Any, outcome: Any, finished: int) -> None:
+def conclude(todo: "Sweep", outcome: "Outcome", finished: int) -> None:
     """Say what stopped or failed, and leave with its exit code."""
     from s6mod.experiments.plan import count
 
@@ -286,7 +292,7 @@ def conclude(todo: Any, outcome: Any, finished: int) -> None:
         raise typer.Exit(1)
 
 
-def _check(todo: Any, on_cpu: bool, yes: bool, advice: str) -> None:
+def _check(todo: "Sweep", on_cpu: bool, yes: bool, advice: str) -> None:
     """Refuse at the door what cannot work or would take for ever."""
     from s6mod.data import make_plan
     from s6mod.experiments.plan import refuse_cpu

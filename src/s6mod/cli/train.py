@@ -2,12 +2,15 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from s6mod.cli.app import app
+
+if TYPE_CHECKING:  # with torch, which help can do without
+    from s6mod.engine.run_config import RunConfig
 
 PARTS = ("method", "branch", "data")  # what a preset is chosen by; each may be given as a bare name
 WHAT = "What to run"
@@ -116,7 +119,7 @@ def train(
     with RunDisplay(console, quiet) as display:
         dataset = configs[0].data.load().to(Engine.resolve(configs[0].engine).device)
 
-        def make(each: Any, folder: Path) -> Run:
+        def make(each: RunConfig, folder: Path) -> Run:
             watch = display.watch(each)
             begun = seeds is not None and (folder / "config.json").exists()  # the same command goes on where it was
             if resume is not None or begun:
@@ -142,7 +145,7 @@ def _compose(
     track: list[str] | None,
     file: Path | None,
     assignments: list[str],
-) -> Any:
+) -> "RunConfig":
     """Defaults, then the preset of what was chosen, then the file, then the flags, then --set: later ones win."""
     from s6mod.config import assign, merge, read_yaml
     from s6mod.engine.run_config import RunConfig

@@ -2,11 +2,14 @@
 
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from s6mod.cli.app import app
+
+if TYPE_CHECKING:  # with torch, which help can do without
+    from s6mod.tuning.config import TuneConfig
 
 WHAT = "What to search"
 HOW = "How to run it"
@@ -108,7 +111,7 @@ def tune(
 
 def _compose(
     what: list[str], search: list[str], assignments: list[str], given: dict[str, Any], whole_stream: bool
-) -> Any:
+) -> "TuneConfig":
     """The tuning of the file and cell named, with the options laid over it."""
     from s6mod.config import assign, merge, read_yaml
     from s6mod.tuning.config import TuneConfig
