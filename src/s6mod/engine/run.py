@@ -27,13 +27,12 @@ from s6mod.engine.checkpoint import Snapshot, Writer, read_state
 from s6mod.engine.environment import describe, differences
 from s6mod.engine.run_config import RunConfig, read_run_config
 from s6mod.engine.run_folder import RunFolder
+from s6mod.engine.summary import summary
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import write_whole
 from s6mod.learner import Learner
-from s6mod.metrics import AccuracyMatrix, Metrics, confusion
+from s6mod.metrics import confusion
 from s6mod.trackers import Mirrors, Subject
-
-RESULT_FORMAT = 1
 
 
 class Held(ConfigError):  # noqa: N818 - nobody's fault
@@ -319,31 +318,7 @@ class Run:
             self.mirrors.secure()
 
     def _conclude(self) -> None:
-        device = self.learner.engine.device
-        cuda = device.type == "cuda"
-        result = {
-            "format": RESULT_FORMAT,
-            "hash": self.config.hash,
-            "cell": self.config.cell,
-            "seed": self.config.seed,
-            "stream": self.plan.hash,
-            "data": self.dataset.fingerprint,
-            "primary": self.learner.primary,
-            "metrics": {
-                name: Metrics.of(AccuracyMatrix.from_rows(rows)).plain() for name, rows in self.cursor.rows.items()
-            },
-            "matrices": self.cursor.rows,
-            "steps": self.cursor.position,
-            "ms_per_step": 1000 * self.cursor.seconds / self.cursor.position,
-            "train_seconds": self.cursor.seconds,
-            "eval_seconds": self.cursor.eval_seconds,
-            "runs_at_once": self.cursor.runs_at_once,
-            "bytes_held": self.learner.nbytes,
-            "peak_device_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
-            "class_names": list(self.dataset.class_names),
-            "environment": self.environment,
-            "config": self.config.plain(),
-        }
+        result = summary(self)
         with suppress(CheckpointError):
             self._states.wait()  # whether or not it was saved, the end takes its place
         if self.config.output.keep_checkpoint:
