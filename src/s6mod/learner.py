@@ -148,11 +148,11 @@ class Learner:
         # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
         images, labels = (given.clone() if given.is_pinned() else given for given in (images, labels))
 
-        arrived = self.task.arriving(labels)
+        task = self.task.with_classes(labels)
+        arrived = len(task.seen) > len(self.task.seen)
         if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
             self._pass_boundary()
-            self._quiet = 0
-        task = self.task.with_classes(labels)
+            task, self._quiet = self.task.with_classes(labels), 0
         plan = self.method.plan(labels, self.memory, task, self.host_generator)
         known = self.memory.bookkeeping()
         slots = self.memory.place(labels, task.index, self.host_generator)

@@ -15,6 +15,5 @@ def test_the_rows_of_a_plan_are_numbers_in_a_line(rows):
 
 def test_a_task_with_the_classes_of_a_batch_is_another_and_the_first_stays_as_it_was():
     task = Task(2, 5, [4, 0], [0])
-    assert task.arriving(torch.tensor([3, 4, 3, 1])) == [3, 1]
     assert task.with_classes(torch.tensor([3, 4, 3, 1])) == Task(2, 5, [4, 0, 3, 1], [0, 4, 3, 1])
     assert task == Task(2, 5, [4, 0], [0])

@@ -55,14 +55,11 @@ class Task:
     seen: list[int] = field(default_factory=list)  # classes in order of first appearance
     current: list[int] = field(default_factory=list)  # those that appeared since the last boundary
 
-    def arriving(self, labels: Tensor) -> list[int]:
-        """The classes of a batch that have not been seen, in its order."""
-        return [label for label in dict.fromkeys(labels.tolist()) if label not in self.seen]
-
     def with_classes(self, labels: Tensor) -> "Task":
         """The same with the classes of a batch."""
-        seen, present = self.seen + self.arriving(labels), set(labels.tolist()) - set(self.current)
-        return replace(self, seen=seen, current=self.current + [label for label in seen if label in present])
+        batch = labels.tolist()
+        seen, returned = list(dict.fromkeys([*self.seen, *batch])), set(batch) - set(self.current)
+        return replace(self, seen=seen, current=self.current + [label for label in seen if label in returned])
 
 
 @dataclass(frozen=True)
