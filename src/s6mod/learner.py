@@ -4,7 +4,6 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -167,7 +166,8 @@ class Learner:
             self.memory.restore(known)
             raise
         self.steps += 1
-        self.task, self._quiet = replace(task, step=task.step + 1), 0 if arrived else self._quiet + 1
+        task.step += 1
+        self.task, self._quiet = task, 0 if arrived else self._quiet + 1
         self._predictor = None
 
     @in_turn

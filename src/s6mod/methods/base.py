@@ -56,10 +56,13 @@ class Task:
     current: list[int] = field(default_factory=list)  # those that appeared since the last boundary
 
     def with_classes(self, labels: Tensor) -> "Task":
-        """The same with the classes of a batch."""
+        """This with the classes of a batch: another one, unless all of them have appeared in it."""
         batch = labels.tolist()
-        seen, returned = list(dict.fromkeys([*self.seen, *batch])), set(batch) - set(self.current)
-        return replace(self, seen=seen, current=self.current + [label for label in seen if label in returned])
+        appearing = set(batch).difference(self.current)
+        if not appearing:
+            return self
+        seen = list(dict.fromkeys([*self.seen, *batch]))
+        return replace(self, seen=seen, current=self.current + [label for label in seen if label in appearing])
 
 
 @dataclass(frozen=True)
