@@ -278,7 +278,7 @@ class Learner:
     @in_turn
     @ordinary_tensors()
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
-        """Take over a state of a learner with the same configuration; ``image_shape``: if a state does not tell it."""
+        """Take over a state of a learner with the same configuration; ``image_shape``: an older one does not tell it."""
         host = state["host"]
         self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
         self._predictor = None
@@ -304,8 +304,7 @@ class Learner:
                 f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
             )
         with self.turn:
-            header = {"kind": "learner", "config": self.config.plain(), "image_shape": self.image_shape}
-            snapshot = Snapshot.of(self.state_dict(), header)
+            snapshot = Snapshot.of(self.state_dict(), {"kind": "learner", "config": self.config.plain()})
         snapshot.write(folder)
 
     @classmethod
@@ -332,7 +331,7 @@ class Learner:
                 f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
                 f"use Learner.load({str(folder)!r}, device='cpu')"
             ) from None
-        learner.load_state_dict(state, header["image_shape"])
+        learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
         return learner
 
 

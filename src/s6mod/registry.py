@@ -119,9 +119,9 @@ class Registry(Generic[P]):
         plugins.load()
         return "; ".join([*plugins.failures, nearest(name, (*self._parts, *others))])
 
-    def registered(self, *, own: bool) -> dict[str, type[P]]:
+    def registered(self, *, outside: bool) -> dict[str, type[P]]:
         """What is registered by now: the parts of this package, or those from outside of it."""
-        return {name: part for name, part in self._parts.items() if own != part.__module__.startswith("s6mod.")}
+        return {name: part for name, part in self._parts.items() if outside != part.__module__.startswith("s6mod.")}
 
     def configure(self, values: Any) -> NamedConfig:
         """A configuration from a bare name, plain values with a ``name``, or a configuration already made."""

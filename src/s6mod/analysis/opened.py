@@ -85,7 +85,7 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
         )
     dataset = _load(config.data)
     learner = Learner.from_config(config.learner_config(dataset))
-    learner.load_state_dict(state["learner"], tuple(header["image_shape"]))
+    learner.load_state_dict(state["learner"], dataset.image_shape)
     if not all(parameter.isfinite().all() for peer in learner.peers for parameter in peer.parameters()):
         raise CheckpointError(
             f"expected a run with finite weights, got {folder}, which diverged; run it again with a lower "

@@ -49,7 +49,7 @@ def own_sources() -> dict[str, str]:
     return {
         f"{registry.kind} {name}": _file_digest(part)
         for registry in (methods, branches)
-        for name, part in registry.registered(own=True).items()
+        for name, part in registry.registered(outside=True).items()
     }
 
 

@@ -195,8 +195,7 @@ class Run:
             )
         if changed := differences(header["environment"], self.environment):
             warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=3)
-        shape = header["image_shape"]
-        self.learner.load_state_dict(state["learner"], None if shape is None else tuple(shape))
+        self.learner.load_state_dict(state["learner"], self.dataset.image_shape)
         self.cursor = Cursor(**state["cursor"])
         if self.result is None:  # else the state may be of an earlier step, see _conclude
             self._files.cut(state["records_bytes"])
@@ -308,8 +307,7 @@ class Run:
         header = {
             "kind": "run",
             "hash": self.hash,
-            "config": self.learner.config.plain(),  # with these a Learner can be made of it
-            "image_shape": self.learner.image_shape,
+            "config": self.learner.config.plain(),  # with it a Learner can be made of the state
             "environment": self.environment,
         }
         self._states.write(Snapshot.of(tree, header))

@@ -102,10 +102,11 @@ def _read_classes() -> dict[str, Plain]:
     from s6mod.methods import methods
 
     run = RunConfig.parse({"method": {"name": "er"}}).plain()
+    own_methods, own_branches = methods.registered(outside=False), branches.registered(outside=False)
     return {
         "run": {key: value for key, value in run.items() if key not in ("method", "branch")},
-        "method": {name: part.config_class(name=name).plain() for name, part in methods.registered(own=False).items()},
-        "branch": {name: part.config_class(name=name).plain() for name, part in branches.registered(own=False).items()},
+        "method": {name: part.config_class(name=name).plain() for name, part in own_methods.items()},
+        "branch": {name: part.config_class(name=name).plain() for name, part in own_branches.items()},
     }
 
 
