@@ -278,7 +278,7 @@ class Learner:
     @in_turn
     @ordinary_tensors()
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
-        """Take over a state of a learner with the same configuration; ``image_shape``: an older one does not tell it."""
+        """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
         host = state["host"]
         self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
         self._predictor = None
