@@ -79,15 +79,17 @@ def test_the_branch_has_the_published_weights_but_for_beta_on_cifar():
     assert weights("ocm+s6mod/cifar100/2000") == (8, 10, 0.5)
     assert weights("ocm+s6mod/tiny-imagenet/5000") == (10, 0.2, 10)
     assert weights("mose+s6mod/cifar100/2000") == (8, 1, 0.5)
-    beside = {
-        line.cell.name for s in table("1").sections for line in s.lines if line.label.endswith("published weights")
-    }
+    lines = [line for section in table("1").sections for line in section.lines]
+    beside = {line.cell.name for line in lines if line.label.endswith("published weights")}
     assert {"er+s6mod/cifar100/2000/beta=5.0", "onpro+s6mod/cifar100/5000/beta=25.0"} < beside
     for name in beside:
         own, published = values("/".join(name.split("/")[:3])), values(name)
         assert own["branch"].pop("beta") != published["branch"].pop("beta")
         assert own == published
     assert {name.split("/")[1] for name in beside} == {"cifar10", "cifar100"}  # elsewhere the preset has them
+    fresh = [values(line.cell.name)["branch"] for line in lines if line.label.endswith("fresh view")]
+    assert len(fresh) == 56
+    assert all((branch["view"], branch["beta"]) == ("fresh", 0) for branch in fresh)
     assert values("ocm+s6mod/tiny-imagenet/2000")["branch"]["d_inner"] == 256
 
 

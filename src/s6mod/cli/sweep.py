@@ -41,7 +41,7 @@ def sweep(
         bool,
         typer.Option(
             "--controls",
-            help="With --tables: both controls of every cell, and the published weights.",
+            help="With --tables: both controls of every cell, the published weights and the fresh view.",
             rich_help_panel=WHAT,
         ),
     ] = False,

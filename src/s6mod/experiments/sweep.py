@@ -24,7 +24,8 @@ class SweepConfig(Config):
     cells: list[str] = Field([], description="names of cells; data set and memory may be left to the fields below")
     tables: list[str] = Field([], description="tables of the paper, all cells of which are wanted")
     controls: bool = Field(
-        False, description="add both controls to every cell of the tables, and S6MOD with the published weights"
+        False,
+        description="add both controls to every cell of the tables, and S6MOD with published weights and a fresh view",
     )
     data: str | None = Field(None, description="data set of cells that name none, or the path of own data")
     memory: int | None = Field(None, ge=1, description="memory size of cells that name none")
