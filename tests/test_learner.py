@@ -172,6 +172,8 @@ CALLS = {
     "state_dict": lambda learner, folder: learner.state_dict(),
     "load_state_dict": lambda learner, folder: learner.load_state_dict(small().state_dict(), None),
     "save": lambda learner, folder: learner.save(folder),
+    "copy": lambda learner, folder: copy.copy(learner),
+    "pickle": lambda learner, folder: pickle.dumps(learner),
 }
 
 
@@ -212,8 +214,74 @@ def test_a_copy_goes_its_own_way_and_waits_for_nobody(duplicate):
     assert_same_tree(run(learner, 3, 6).state_dict(), twin.state_dict())
 
 
+def agrees(memory):
+    """Whether every row has the label of its image, on the host and on the device; see ``telling``."""
+    told = memory.images[: len(memory), 0, 0, 0].long()
+    host, device = memory.labels[: len(memory)], memory.device_labels[: len(memory)]
+    return torch.equal(told, host) and torch.equal(told, device)
+
+
+def telling(position):
+    """A batch whose images say their label."""
+    x, y = batch(position)
+    return y.to(torch.uint8)[:, None, None, None].expand_as(x).clone(), y
+
+
+def told(learner, start, stop):
+    for position in range(start, stop):
+        learner.learn(*telling(position))
+    return learner
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_nothing_can_be_asked_of_it_within_a_step(monkeypatch, tmp_path, call):
+    learner = told(small(memory_size=20), 0, 8)
+    step = learner.step
+
+    def interrupted(inputs):  # as by a signal handler
+        call(learner, tmp_path / "saved")
+        return step(inputs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "step", interrupted)
+        with pytest.raises(InputError, match=r"after learn\(\) .* set a flag"):
+            told(learner, 8, 9)
+    assert not (tmp_path / "saved").exists()
+    assert agrees(learner.memory)
+    call(learner, tmp_path / "saved")  # between two batches it can
+
+
+@pytest.mark.parametrize("written", [(), ("images",), ("images", "device_labels")])
+def test_an_interrupt_leaves_images_and_labels_in_agreement(monkeypatch, written):
+    learner = told(small(memory_size=20), 0, 8)
+    memory = learner.memory
+
+    def store(rows, images, labels):
+        for name, values in zip(written, (images, labels), strict=False):
+            getattr(memory, name).index_copy_(0, rows, values)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(memory, "store", store)
+    with pytest.raises(KeyboardInterrupt):
+        told(learner, 8, 9)
+    assert agrees(memory)
+    assert memory.seen == (9 if written else 8) * 6
+    assert agrees(told(learner, 9, 12).memory)
+
+
+def test_a_first_batch_that_is_refused_says_nothing_about_later_ones():
+    learner = learners.small("ocm")
+    with pytest.raises(InputError):
+        learner.learn(*learners.batch(0, (0,), size=1))
+    assert_same_tree(
+        learners.run(learner, 0, 3, side=16).state_dict(),
+        learners.run(learners.small("ocm"), 0, 3, side=16).state_dict(),
+    )
+
+
 @pytest.mark.parametrize("method", ["er", "duo", "ocm"])
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.float16)])
 def test_it_learns_whatever_mode_the_caller_is_in(tmp_path, mode, method):
     def lived(around):
         learner = learners.small(method, {"name": "s6mod"})

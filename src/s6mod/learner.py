@@ -19,7 +19,7 @@ from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, read_state
 from s6mod.engine.evaluate import Predictor
-from s6mod.engine.locks import Turn, in_turn
+from s6mod.engine.locks import Turn, in_turn, in_turn_to_change
 from s6mod.engine.random import derive_seed, generator, seeded, set_state
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
@@ -135,15 +135,24 @@ class Learner:
 
     # --- learning ---------------------------------------------------------------------------------------------
 
-    @in_turn
+    @in_turn_to_change
     @ordinary_tensors()
     def learn(self, x: Images, y: Labels) -> None:
         """Learn one batch of the stream, then store what the reservoir keeps of it."""
         images = as_uint8_images(x)
         labels = as_labels(y, self.config.num_classes, len(images))
-        if self.image_shape is None:
+        first = self.image_shape is None
+        if first:
             self.build(_shape(images))
         self._check_shape(images)
+        try:
+            self._learn(images, labels)
+        except BaseException:
+            if first:  # the next one may have another shape
+                self.image_shape = None
+            raise
+
+    def _learn(self, images: Tensor, labels: Tensor) -> None:
         # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
         images, labels = (given.clone() if given.is_pinned() else given for given in (images, labels))
 
@@ -153,24 +162,30 @@ class Learner:
             self._pass_boundary()
             task, self._quiet = self.task.with_classes(labels), 0
         plan = self.method.plan(labels, self.memory, task, self.host_generator)
-        known = self.memory.bookkeeping()
-        slots = self.memory.place(labels, task.index, self.host_generator)
-        inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
+        known, inputs = self.memory.bookkeeping(), None
         try:
+            slots = self.memory.place(labels, task.index, self.host_generator)
+            inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
             if plan is None:
-                inputs = inputs.to(self.engine.device)
-                self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
+                self._store(inputs)
             else:
                 self.ledger.count(self.step(inputs))
-        except BaseException:  # out of memory, say: the batch was not stored, so nobody may believe it was
-            self.memory.restore(known)
+        except BaseException:  # out of memory, say, or an interrupt, which may come before the batch is stored or after
+            if inputs is not None and self.memory.holds(inputs.slots, images):
+                self._store(inputs)  # whole
+            else:
+                self.memory.restore(known)
             raise
         self.steps += 1
         task.step += 1
         self.task, self._quiet = task, 0 if arrived else self._quiet + 1
         self._predictor = None
 
-    @in_turn
+    def _store(self, inputs: Inputs) -> None:
+        inputs = inputs.to(self.engine.device)
+        self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
+
+    @in_turn_to_change
     @ordinary_tensors()
     def end_task(self) -> None:
         """Tell the learner that a task ended. Only with ``boundaries='given'`` does it mean anything."""
@@ -275,7 +290,7 @@ class Learner:
             "ledger": self.ledger.state_dict(),
         }
 
-    @in_turn
+    @in_turn_to_change
     @ordinary_tensors()
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
         """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
@@ -303,9 +318,15 @@ class Learner:
             raise CheckpointError(
                 f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
             )
-        with self.turn:
-            snapshot = Snapshot.of(self.state_dict(), {"kind": "learner", "config": self.config.plain()})
-        snapshot.write(folder)
+        self._snapshot().write(folder)
+
+    @in_turn
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.of(self.state_dict(), {"kind": "learner", "config": self.config.plain()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is copied or pickled is the learner at one moment, whatever other threads do with it."""
+        return _copy, (type(self), self.config, self._snapshot())
 
     @classmethod
     @ordinary_tensors()
@@ -333,6 +354,12 @@ class Learner:
             ) from None
         learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
         return learner
+
+
+def _copy(kind: type[Learner], config: LearnerConfig, snapshot: Snapshot) -> Learner:
+    learner = kind.from_config(config)
+    learner.load_state_dict(snapshot.tree())
+    return learner
 
 
 def _plain(values: Any) -> Any:

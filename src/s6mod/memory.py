@@ -95,6 +95,13 @@ class ReplayMemory:
         self.images.index_copy_(0, rows, images)
         self.device_labels.index_copy_(0, rows, labels)
 
+    def holds(self, rows: Tensor, images: Tensor) -> bool:
+        """Whether a stream batch was written to the rows that ``place`` decided. This waits for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # a step may have a stream of its own
+        kept = rows < self.size
+        return bool(kept.any()) and torch.equal(self.images[rows[kept]].cpu(), images.cpu()[kept])
+
     # --- state ------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:

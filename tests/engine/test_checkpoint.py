@@ -1,5 +1,7 @@
 import errno
 import json
+import os
+import signal
 import threading
 
 import pytest
@@ -197,3 +199,19 @@ def test_a_state_that_is_other_json_is_damaged(tmp_path, content):
 def test_a_missing_folder_says_so(tmp_path):
     with pytest.raises(CheckpointError, match="check the path"):
         read_state(tmp_path / "nowhere")
+
+
+def test_a_forked_process_writes_too(tmp_path):
+    snapshot = Snapshot.of(TREE, {})
+    ours = Writer(tmp_path / "ours")
+    ours.write(snapshot)
+    ours.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # rather than wait for ever
+        writer = Writer(tmp_path / "theirs")
+        writer.write(snapshot)
+        writer.wait()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert_same(TREE, read_state(tmp_path / "theirs")[0])

@@ -147,6 +147,22 @@ def test_a_run_begun_before_a_field_was_there_goes_on_with_its_default(tmp_path,
     assert open_run(folder, "cpu").config.hash == config.hash
 
 
+@pytest.mark.parametrize(
+    ("written", "why"), [("", "damaged"), ("{}", "damaged"), ("[]", "damaged"), (None, "was edited")]
+)
+def test_a_run_whose_configuration_is_not_the_one_it_began_with_does_not_go_on(tmp_path, digits, written, why):
+    config = quick()
+    with pytest.raises(Interrupted):
+        start(config, tmp_path / "run", digits, lambda progress: signal.raise_signal(signal.SIGTERM))
+    file = tmp_path / "run" / "config.json"
+    content = json.loads(file.read_text())
+    content["config"]["output"]["log_every"] += 1
+    content["config"]["method"]["optimizer"]["lr"] *= 2
+    file.write_text(json.dumps(content) if written is None else written)
+    with pytest.raises(CheckpointError, match=why):
+        Run.resume(tmp_path / "run", digits, config=config)
+
+
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     """A real child process, killed by force at random moments, resumed each time."""
     options = [f"--set={line}" for line in (

@@ -7,6 +7,7 @@ may also be written beside the steps that follow it: it is copied first, so they
 
 import hashlib
 import json
+import os
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -45,6 +46,10 @@ class Snapshot:
         plain = _split(tree, "", tensors)
         return cls(tensors, deepcopy(plain), deepcopy(header))
 
+    def tree(self) -> Tree:
+        """What it was taken of."""
+        return _join(self.plain, self.tensors)
+
     def write(self, folder: Path) -> None:
         """Replace the state in ``folder``, if there is one."""
         payload = save(self.tensors)
@@ -64,10 +69,19 @@ class Snapshot:
             ) from None
 
 
+_threads = ThreadPoolExecutor(2, "checkpoint")  # of all writers; they end before the program does
+
+
+def _renew_threads() -> None:
+    global _threads
+    _threads = ThreadPoolExecutor(2, "checkpoint")
+
+
+os.register_at_fork(after_in_child=_renew_threads)  # threads are not forked, though the count of idle ones would be
+
+
 class Writer:
     """Writes snapshots to one folder while other work goes on, one after the other."""
-
-    _threads = ThreadPoolExecutor(2, "checkpoint")  # of all writers; they end before the program does
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +90,7 @@ class Writer:
     def write(self, snapshot: Snapshot) -> None:
         """Begin once the one before is on disk."""
         self.wait()
-        self._pending = self._threads.submit(snapshot.write, self.folder)
+        self._pending = _threads.submit(snapshot.write, self.folder)
 
     def wait(self) -> None:
         """Until all is on disk. A failure is told here."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock, RLock, get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from s6mod.errors import CheckpointError
+from s6mod.errors import CheckpointError, InputError
 
 
 @contextmanager
@@ -66,7 +66,8 @@ def _lock(folder: Path, kind: int) -> int | None:
 
 
 class Turn:
-    """What one thread has at a time, and may take again while it has it. A copy of it is a new one that nobody has.
+    """What one thread has at a time, and may take again while it has it, but not while it changes what the turn is for:
+    a signal handler is such a call. Others wait.
 
     Whoever waits gets it before the one who had it last gets it again: a thread that learns without a pause lets others
     predict in between.
@@ -75,9 +76,15 @@ class Turn:
     def __init__(self) -> None:
         self._next, self._lock = Lock(), RLock()  # to be the next, to have it
         self._owner, self._depth = 0, 0
+        self._changing = False
 
     def __enter__(self) -> None:
         if self._owner == get_ident():
+            if self._changing:
+                raise InputError(
+                    "expected a call after learn() has returned, got one from within it, as from a signal handler; "
+                    "let the handler set a flag, and look at it between two batches"
+                )
             self._lock.acquire()
         else:
             with self._next:
@@ -88,11 +95,18 @@ class Turn:
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._owner = 0
+            self._owner, self._changing = 0, False
         self._lock.release()
 
-    def __reduce__(self) -> tuple[type["Turn"], tuple[()]]:
-        return Turn, ()
+    @contextmanager
+    def to_change(self) -> Iterator[None]:
+        """The turn, of one who leaves nothing whole until done."""
+        with self:
+            self._changing = True
+            try:
+                yield
+            finally:
+                self._changing = False
 
 
 class TakesTurns(Protocol):
@@ -112,6 +126,17 @@ def in_turn(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[S
     @wraps(method)
     def call(owner: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with owner.turn:
+            return method(owner, *args, **kwargs)
+
+    return call
+
+
+def in_turn_to_change(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
+    """The same, and nothing else may be called from within."""
+
+    @wraps(method)
+    def call(owner: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with owner.turn.to_change():
             return method(owner, *args, **kwargs)
 
     return call

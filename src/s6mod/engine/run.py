@@ -138,7 +138,8 @@ class Run:
         config: RunConfig | None = None,
     ) -> "Run":
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
-        run = cls(config or read_run_config(folder), folder, dataset, watch)
+        begun_with = read_run_config(folder)  # what is damaged or edited is refused
+        run = cls(config or begun_with, folder, dataset, watch)
         begun_on = json.loads((folder / "config.json").read_text()).get("data")
         same = run.plan.hash == StreamPlan.load(folder / "stream.safetensors").hash
         if not same or begun_on != run.dataset.fingerprint:

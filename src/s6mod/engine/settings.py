@@ -5,7 +5,7 @@ Nor does what its caller has set: modes and defaults of torch are put aside whil
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from typing import Literal
@@ -92,11 +92,16 @@ _making = RLock()
 def ordinary_tensors() -> Iterator[None]:
     """Around what makes or changes a learner's tensors: as if its caller were in no mode and had set no device.
 
-    Gradients can flow, whether or not the caller is in no_grad() or inference_mode(), and what names no device is on
-    the host. torch keeps all of this for each thread.
+    Gradients can flow, whether or not the caller is in no_grad() or inference_mode(), what names no device is on the
+    host, and precision is the engine's, back and forth. torch keeps all of this for each thread.
     """
-    elsewhere = torch.get_default_device().type != "cpu"
-    with torch.inference_mode(False), torch.device("cpu") if elsewhere else nullcontext():
+    with ExitStack() as aside:
+        aside.enter_context(torch.inference_mode(False))
+        if torch.get_default_device().type != "cpu":
+            aside.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                aside.enter_context(torch.autocast(kind, enabled=False))
         yield
 
 

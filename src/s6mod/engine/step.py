@@ -132,8 +132,8 @@ class Step:
         torch.stack([term.float() for term in terms.values()]).sum().backward()
         self.optimizer.step()
         self.method.commit([loss.carry for loss in losses])
-        self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
         self.ledger.add(terms)
+        self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
         return tuple(terms)
 
     def losses(self, inputs: Inputs) -> tuple[dict[str, Tensor], list[Losses]]:

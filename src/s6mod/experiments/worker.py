@@ -22,7 +22,7 @@ from s6mod.data import DataConfig, Dataset
 from s6mod.engine.allocator import keep_freed_memory
 from s6mod.engine.execute import Interrupted, execute
 from s6mod.engine.run import Held, Progress, Run
-from s6mod.engine.run_config import RunConfig, read_run_config
+from s6mod.engine.run_config import RunConfig
 from s6mod.engine.settings import Engine
 from s6mod.errors import S6modError
 from s6mod.experiments.records import read_result
@@ -93,7 +93,6 @@ def run_batch(batch: Batch, at_once: int | None, tell: Callable[[Event], None]) 
         if (folder / "result.json").exists():  # what is damaged is refused in a sentence
             read_result(folder / "result.json", sealed=False)
         if (folder / "config.json").exists():
-            read_run_config(folder)  # the same
             return Run.resume(folder, data, watch, config)
         return Run.begin(config, folder, data, watch)
 
