@@ -195,6 +195,12 @@ class CountsItsClasses(Faulty):
         self.classes = torch.zeros(3, dtype=torch.int64).unique()
 
 
+class RepeatsItsLabels(Faulty):
+    def draw(self, stream, plan, memory, generator):
+        self.labels = stream.labels.repeat_interleave(stream.labels)
+        return super().draw(stream, plan, memory, generator)
+
+
 class LearnsFromBeingAsked(Faulty):
     def __init__(self, *args):
         super().__init__(*args)
@@ -283,6 +289,7 @@ FAULTS = [
     (IndexesByAMask, checks.check_reads_nothing_back, "got aten::index by a mask; decide in plan"),
     (FindsItsRows, checks.check_reads_nothing_back, "got aten::nonzero"),
     (CountsItsClasses, checks.check_reads_nothing_back, "got aten::_unique2"),
+    (RepeatsItsLabels, checks.check_reads_nothing_back, "got aten::repeat_interleave by a tensor"),
     (
         LearnsFromBeingAsked,
         checks.check_predicts_without_a_trace,

@@ -2,9 +2,15 @@
 
 import fakes  # noqa: F401  registers a method that is unlike the others
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from s6mod import checks
-from s6mod.methods import methods
+from s6mod.augment.colour import jitter_selected
+from s6mod.checks.digit_stream import MEMORY_SIZE, NUM_CLASSES, SHAPE, stream
+from s6mod.checks.subject import Subject, run
+from s6mod.memory import ReplayMemory
+from s6mod.methods import Batch, Peer, Plan, methods
 
 # A control reads only the tap, which a pair of networks takes over from its method: there it would show nothing new.
 LEARNERS = [
@@ -19,3 +25,36 @@ LEARNERS = [
 @pytest.mark.parametrize(("method", "branch"), LEARNERS)
 def test_every_registered_method_conforms(method, branch, check):
     check(method, branch)
+
+
+def inputs_by_path(name):
+    """A method's configuration, and the last inputs of each code path that its steps take; no step is taken."""
+    learner, found = Subject(name, None).learner(), {}
+    learner.build(SHAPE)
+    learner.step.compute = lambda inputs: found.update({inputs.plan.path: inputs}) or ()
+    run(learner, stream())
+    return learner.config.method, found.values()
+
+
+# What a pair adds is the same with every method.
+@pytest.mark.parametrize("name", [*(name for name in methods if not name.endswith(methods.PAIR)), "er-ccldc"])
+def test_a_step_is_computed_of_tensors_without_values(monkeypatch, name):
+    """Reading one raises, also by ``tolist``, ``numpy`` and what else on a CPU looks like no operation."""
+    monkeypatch.setattr("s6mod.augment.kornia_like.jitter", jitter_selected)  # as on a GPU
+    config, given = inputs_by_path(name)
+    with FakeTensorMode() as mode:
+        method, random = methods[name](config, SHAPE, NUM_CLASSES), torch.Generator()
+        memory = ReplayMemory(MEMORY_SIZE, SHAPE, method.reservoir, torch.device("cpu"))
+        peers = [Peer(method.make_network(), None) for _ in range(method.num_peers)]
+        for peer in peers:
+            peer.teacher = method.make_network()
+        for inputs in given:
+            batch = Batch(mode.from_tensor(inputs.stream.images), mode.from_tensor(inputs.stream.labels))
+            rows = {key: mode.from_tensor(value) for key, value in inputs.plan.rows.items()}
+            views = method.draw(batch, Plan(rows, inputs.plan.path), memory, random)
+            losses = method.couple(peers, views, [method.losses(peer, views, memory, random) for peer in peers])
+            method.commit([loss.carry for loss in losses])
+            assert {term.shape for loss in losses for term in loss.terms.values()} == {()}
+            if method.chain is not None:
+                images, labels = method.chain_batch(views)
+                assert len(images) == len(labels)

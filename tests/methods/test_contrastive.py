@@ -5,14 +5,16 @@ import math
 import pytest
 import torch
 
+from s6mod import Learner
+from s6mod.errors import InputError
 from s6mod.methods.contrastive import new_loss, previous_loss, similarity, slice_start, uniform_loss, unit
 
 TAU, EPSILON = 0.07, 1e-8
 LABELS = torch.tensor([3, 5, 3, 7]).repeat(2)  # two views of four images
 
 
-def normal(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def cosines(seed=0, rows=8):
@@ -139,16 +141,17 @@ def test_only_the_partition_by_labels_matters():
 
 
 def test_trap_23_autocast_leaves_everything_in_float32():
-    z, f, start = normal(8, 6, dtype=torch.float32), normal(8, 20, seed=1, dtype=torch.float32), torch.tensor([2])
+    z, f, start = normal(8, 6).bfloat16(), normal(8, 20, seed=1).bfloat16(), torch.tensor([2])
+    rough = similarity(z, f, start, 1.0, EPSILON).bfloat16()
 
-    def values():
-        S = similarity(z, f, start, 1.0, EPSILON)
-        losses = [loss(S, LABELS, TAU, EPSILON) for loss in (new_loss, uniform_loss)]
-        return [S, *losses, previous_loss(z, f[:, :6], LABELS, TAU, EPSILON)]
+    def values(z, f, rough):
+        losses = [loss(rough, LABELS, TAU, EPSILON) for loss in (new_loss, uniform_loss)]
+        losses.append(previous_loss(z, f[:, :6], LABELS, TAU, EPSILON))
+        return [unit(z, EPSILON), similarity(z, f, start, 1.0, EPSILON), *losses]
 
-    plain = values()
+    plain = values(z.float(), f.float(), rough.float())
     with torch.autocast("cpu", torch.bfloat16):
-        under = values()
+        under = values(z, f, rough)
     for a, b in zip(plain, under, strict=True):
         assert b.dtype == torch.float32
         assert torch.equal(a, b)
@@ -159,3 +162,9 @@ def test_a_feature_of_length_zero_has_a_finite_gradient():
     new_loss(similarity(z, f, torch.tensor([1]), 1.0, EPSILON), LABELS, TAU, EPSILON).backward()
     assert z.grad.isfinite().all()
     assert f.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["ocm", "onpro"])
+def test_images_that_cannot_be_rotated_are_refused_before_any_is_learned(name):
+    with pytest.raises(InputError, match="square images of even side"):
+        Learner(name, num_classes=6).build((3, 16, 20))

@@ -31,12 +31,14 @@ def test_the_contrastive_loss_is_that_of_direct_loops_with_its_gradient(labels):
     torch.testing.assert_close(*(torch.autograd.grad(loss, z)[0] for loss in (ours, theirs)))
 
 
-def test_the_contrastive_loss_stays_in_full_precision():
-    z = torch.randn(7, 4, 5, generator=torch.Generator().manual_seed(0))
+def test_contrastive_loss_and_distillation_are_in_full_precision_whatever_the_network_gives():
+    z = torch.randn(7, 4, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
     labels = torch.tensor([0, 1, 0, 1, 2, 2, 0])
     with torch.autocast("cpu", torch.bfloat16):
-        inside = supervised_contrastive(z, labels, 0.07)
-    assert torch.equal(inside, supervised_contrastive(z, labels, 0.07))
+        inside = supervised_contrastive(z, labels, 0.07), distillation(z[:, 3], z[:, :3])
+    z = z.float()
+    assert torch.equal(inside[0], supervised_contrastive(z, labels, 0.07))
+    assert torch.equal(inside[1], distillation(z[:, 3], z[:, :3]))
 
 
 def test_distillation_is_a_frobenius_norm_over_the_batch_and_teaches_the_student_alone():

@@ -1,6 +1,7 @@
 """Steps that may not look at values, on the CPU, where looking would work.
 
-On a GPU the host would have to wait for the values, and a step that does so cannot be captured.
+On a GPU the host would have to wait for the values, and a step that does so cannot be captured. What is no operation on
+a CPU is not seen: ``tolist()``, ``numpy()``, ``tensor_split`` by a tensor.
 """
 
 from typing import Any
@@ -14,6 +15,7 @@ from s6mod.engine.step import Inputs, Step
 LOOKS = {
     "aten::_local_scalar_dense": "item(), float() or 'if' of a tensor",
     "aten::equal": "torch.equal()",
+    "aten::allclose": "torch.allclose()",
     "aten::nonzero": "nonzero()",
     "aten::masked_select": "masked_select()",
     "aten::_unique2": "unique()",
@@ -21,6 +23,9 @@ LOOKS = {
     "aten::unique_consecutive": "unique_consecutive()",
     "aten::bincount": "bincount()",
 }
+
+
+MASKS = (torch.bool, torch.uint8)
 
 
 class Looked(Exception):  # noqa: N818 - it says what was done
@@ -43,6 +48,8 @@ class _Blind(TorchDispatchMode):
         name = func.name().partition(".")[0]
         if name in LOOKS:
             raise Looked(f"{name}, as of {LOOKS[name]}")
-        if name == "aten::index" and any(index is not None and index.dtype == torch.bool for index in args[1]):
+        if name == "aten::index" and any(index is not None and index.dtype in MASKS for index in args[1]):
             raise Looked(f"{name} by a mask")
+        if name == "aten::repeat_interleave" and not (kwargs or {}).get("output_size"):
+            raise Looked(f"{name} by a tensor, without output_size")
         return func(*args, **(kwargs or {}))
