@@ -71,7 +71,7 @@ def gain(estimate):
 def statistics():
     """The same networks by BatchNorm's running averages and by statistics of the memory."""
     found = {}
-    with (ROOT / "results" / "statistics" / "of-memory.csv").open() as file:
+    with (ROOT / "results" / "statistics" / "of-memory.csv").open(newline="", encoding="utf-8") as file:
         for each in csv.DictReader(file):
             if (each["table"], each["precision"]) == ("head", PRECISION) and each["variant"] in ("", "paper"):
                 found.setdefault(each["cell"], []).append((float(each["running"]), float(each["memory"])))
@@ -85,7 +85,7 @@ def statistics():
 
 def steps():
     """Milliseconds of a captured step, with and without the branch, beside the reference implementations."""
-    bench = json.loads(BENCH.read_text())
+    bench = json.loads(BENCH.read_text(encoding="utf-8"))
     ms = {row["learner"]: row["ms_per_step"] for row in bench["rows"] if row["steps"] == "captured"}
     reference = {row["learner"]: row["reference"] for row in bench["rows"]}
     rows = ["| ms per step | reference | s6mod | with S6MOD | its reference |", "|---|---|---|---|---|"]
@@ -99,13 +99,13 @@ def steps():
 
 def main():
     readme = ROOT / "README.md"
-    text = fresh = readme.read_text()
+    text = fresh = readme.read_text(encoding="utf-8")
     for name, made in (("results", accuracies()), ("statistics", statistics()), ("steps", steps())):
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         fresh = f"{fresh.split(begin)[0]}{begin}\n{made}\n{end}{fresh.split(end)[1]}"
     if "--check" in sys.argv:
         sys.exit(0 if fresh == text else "README.md is stale: run python benchmarks/readme.py")
-    readme.write_text(fresh)
+    readme.write_text(fresh, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ import typer
 import yaml
 
 from s6mod.cli.app import COMMANDS, app
+from s6mod.config import merge
 from s6mod.engine import bench
 from s6mod.engine.execute import Interrupted
+from s6mod.engine.run_name import run_hash
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
@@ -127,7 +129,7 @@ def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, call):
     code, out, _ = call("train", "--resume", folder)
     assert code == 0
     code, out, _ = call("train", "--resume", folder, "--data-root", "there", "--show-config")
-    assert (yaml.safe_load(out)["seed"], yaml.safe_load(out)["data"]["root"]) == (2, "there")
+    assert (yaml.safe_load(out)["seed"], yaml.safe_load(out)["data"]["root"]) == (2, str(Path("there").absolute()))
     code, _, err = call("train", "--resume", folder, "--seed", 3)
     assert code != 0
     assert "--seed" in err
@@ -145,6 +147,21 @@ def test_a_finished_run_shows_its_result_when_its_data_is_gone(tmp_path, monkeyp
     Path("run/result.json").write_text("{}")
     code, _, err = call("train", "--resume", "run")
     assert (code, err.count("\n"), "run/result.json" in err) == (2, 1, True)
+
+
+@pytest.mark.filterwarnings("ignore:read the original files")
+def test_a_run_finds_its_data_again_from_any_folder(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    np.savez("photos.npz", images=np.zeros((8, 8, 8, 3), np.uint8), labels=np.arange(8) % 2)
+    small = ["--set=method.network.width=2", "--set=stream.tasks=2", "--set=method.memory_batch=2"]
+    begin = ["train", "--data", "photos", "--data-root", "photos.npz", "--memory", 4, "--quiet", *small]
+    assert call(*begin, "--out", "run")[0] == 0
+    begun = json.loads(Path("run/config.json").read_text())
+    assert begun["hash"] == run_hash(merge(begun["config"], {"data": {"root": None}}))  # a place is no part of the name
+    Path("run/result.json").unlink()
+    monkeypatch.chdir("/")
+    code, _, err = call("train", "--resume", tmp_path / "run", "--quiet")
+    assert code == 0, err
 
 
 @pytest.mark.parametrize("one", ["--seed=7", "--set=seed=7"])
@@ -236,6 +253,8 @@ def test_presets_hold_the_published_settings(call):
         (["--set=branch=3"], "expected the name of a branch or a mapping with one, got 3"),
         (["--set=branch=0"], "got 0"),
         (["--set=method.optimizer.lr=.inf"], "got inf"),
+        (["--set=stream.tasks=&a [*a]"], "expected a YAML value after stream.tasks="),
+        (["--seeds=0-100000000000"], "expected at most 10,000 seeds"),
         (["--set=branch.alpha=0.5"], "expected a branch for branch.alpha, got none; add --branch s6mod"),
     ],
 )

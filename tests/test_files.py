@@ -23,6 +23,11 @@ def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path, conten
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_the_name_of_a_file_that_is_no_text_is_written_as_its_bytes(tmp_path):
+    write_whole(tmp_path / "file", os.fsdecode(b"f\xfcr"))
+    assert (tmp_path / "file").read_bytes() == b"f\xfcr"
+
+
 @pytest.mark.parametrize("write", [write_whole, write_new])
 @pytest.mark.usefixtures("full")
 def test_what_finds_no_room_leaves_the_old_file_and_is_told_by_the_name_that_the_user_knows(tmp_path, write):

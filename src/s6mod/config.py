@@ -33,14 +33,15 @@ class Config(BaseModel):
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
         try:
-            # JSON mode: lists may stand for tuples, yet "1" is still not the number 1.
-            return cls.model_validate_json(json.dumps(dict(values), default=_plain_number))
-        except ValidationError as error:
-            raise ConfigError(_one_sentence(cls, error)) from None
-        except TypeError as error:
+            text = json.dumps(dict(values), default=_plain_number)
+        except (TypeError, ValueError) as error:  # the latter: a value that holds itself
             raise ConfigError(
                 f"expected plain values in the configuration, got one that JSON cannot hold: {error}"
             ) from None
+        try:
+            return cls.model_validate_json(text)  # JSON mode: lists may stand for tuples, yet "1" is not the number 1
+        except ValidationError as error:
+            raise ConfigError(_one_sentence(cls, error)) from None
 
     def plain(self) -> dict[str, Any]:
         """The whole tree as plain JSON values, defaults included."""
@@ -85,7 +86,7 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
         raise ConfigError(f"expected key=value, got {assignment!r}; write for instance method.optimizer.lr=0.001")
     try:
         value: Any = yaml.load(text, _Loader)
-    except yaml.YAMLError:
+    except _NOT_YAML:
         raise ConfigError(
             f"expected a YAML value after {key}=, got {text!r}; quote text that has special characters"
         ) from None
@@ -97,10 +98,10 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds."""
     try:
-        values = yaml.load(path.read_text(), _Loader)
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except _NOT_YAML as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
@@ -120,14 +121,34 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people mean it: ``off``, ``no`` and ``1e-3`` are not booleans and text, as old YAML has it."""
+    """YAML as people mean it: ``off``, ``no`` and ``1e-3`` are not booleans and text, as old YAML has it.
+
+    Nor are ``0200`` and ``1:30`` whole numbers of base 8 and 60; and no value holds itself.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.deep_construct = True  # each value is made whole, so one that is its own part is refused
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """A whole number, decimal unless it begins with 0x or 0o."""
+        text = self.construct_scalar(node)
+        return int(text, 0 if "x" in text or "o" in text else 10)
 
 
+# A date or a tag that its text does not fit raises what Python raises for it.
+_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float"))]
+    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float"))]
     for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|false)$", re.IGNORECASE), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"^[-+]?([0-9]+(_[0-9]+)*|0x[0-9a-fA-F]+|0o[0-7]+)$"),
+    list("-+0123456789"),
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?([0-9]+\.[0-9]*|\.?[0-9]+)([eE][-+]?[0-9]+)?$|^[-+]?\.inf$|^\.nan$"),

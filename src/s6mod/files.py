@@ -48,6 +48,7 @@ def why_not(error: OSError) -> tuple[str, str]:
 
 def _write(place: Path, content: str | bytes) -> None:
     with place.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        # Names of files that are no text where the process runs are written as the bytes that they are.
+        file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())

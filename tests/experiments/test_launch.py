@@ -30,14 +30,14 @@ QUICK = {
     "method": {"network": {"width": 2}, "memory_batch": 4},
     "stream": {"tasks": 2, "samples_per_task": 20},
     "output": {"checkpoint_every": 1, "log_every": 1, "keep_checkpoint": False},
-    "engine": {"device": "cpu"},
 }
+ON_CPU = {"engine": {"device": "cpu"}}
 CELLS = ["er", "er+confidence", "er+smoothing"]
 
 
 def jobs(out, cells, seeds, over=None):
     config = SweepConfig(cells=cells, memory=20, seeds=seeds, set=merge(QUICK, over or {}))
-    return make_sweep(config, [], {}, out, scan([out] if out.exists() else [])).jobs
+    return make_sweep(config, [], ON_CPU, out, scan([out] if out.exists() else [])).jobs
 
 
 def batch(found):
@@ -80,7 +80,7 @@ def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("s6mod.engine.run.write_whole", full)
-    monkeypatch.setattr("pathlib.Path.write_text", full)  # so that not even the traceback finds room
+    monkeypatch.setattr("s6mod.experiments.worker.write_whole", full)  # so that not even the traceback finds room
     events = []
     run_batch(batch(jobs(tmp_path, ["er"], "0")), None, events.append)
     [event] = [event for event in events if event.kind == "failed"]

@@ -4,7 +4,7 @@ import multiprocessing
 import pytest
 
 from s6mod.errors import CheckpointError
-from s6mod.experiments.records import adopt, export, read_result
+from s6mod.experiments.records import adopt, export, read_matrix, read_result
 from s6mod.experiments.store import scan
 
 
@@ -102,6 +102,13 @@ def test_a_second_result_of_the_same_run_keeps_the_first(tmp_path, write_run):
     assert second.stem == f"{first.stem}-bbbbbbbbbbbb"
     with pytest.raises(CheckpointError, match="remove one"):
         export(runs[2] / "result.json", tmp_path / "results")
+
+
+def test_a_matrix_that_is_missing_is_one_sentence(tmp_path, write_run):
+    folder = write_run(tmp_path, "er/digits")
+    assert read_matrix(folder) == [[1.0], [2.0, 3.0]]
+    with pytest.raises(CheckpointError, match="expected an accuracy matrix of the score table 'moe'"):
+        read_matrix(folder, "moe")
 
 
 def test_what_cannot_be_exported_is_named_and_does_not_stop_the_rest(tmp_path, write_run, call):

@@ -67,7 +67,7 @@ def test_an_unfinished_run_steps_back_behind_its_result(tmp_path, write_run):
     [
         ("result.json", "{", "got something else"),
         ("result.json", '{"format": 0}', "got format 0"),
-        ("result.json", '{"format": 1, "hash": 1}', "format 1"),
+        ("result.json", '{"format": 1, "hash": 1}', "damaged"),
         ("config.json", "[]", "damaged"),
     ],
 )
@@ -82,6 +82,66 @@ def test_what_cannot_be_read_is_one_sentence_and_does_not_hide_the_rest(tmp_path
     assert str(bad) in problem
     with pytest.raises(ConfigError, match="nowhere"):
         scan([tmp_path / "nowhere"])
+
+
+def put(tree, place, value):
+    """Set or, with an Ellipsis, take away what has a dotted name."""
+    *above, name = place.split(".")
+    for part in above:
+        tree = tree[part]
+    if value is ...:
+        del tree[name]
+    else:
+        tree[name] = value
+
+
+IN_BOTH = [
+    ("config", {}), ("config.method", {}), ("config.method", None), ("config.method.name", []), ("config.branch", "x"),
+    ("config.branch", {}), ("config.seed", None), ("config.seed", ...), ("config.memory_size", "x"),
+    ("config.data", None), ("config.data.name", 3), ("config.engine", ...), ("config.engine.precision", None),
+    ("environment", []), ("environment.device", None), ("environment.source", None), ("data", []),
+]  # fmt: skip
+IN_RESULTS = [
+    ("hash", None), ("cell", 3), ("seed", "x"), ("primary", "x"), ("primary", []), ("metrics", None), ("metrics", {}),
+    ("metrics.head", []), ("metrics.head.accuracy", "x"), ("metrics.moe.forgetting", None), ("steps", None),
+    ("ms_per_step", ...), ("ms_per_step", None), ("train_seconds", "x"), ("bytes_held", ...), ("bytes_held", {}),
+    ("class_names", None), ("environment.command", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value"),
+    [*(("config.json", *each) for each in IN_BOTH), *(("result.json", *each) for each in IN_BOTH + IN_RESULTS)],
+)
+def test_a_value_that_is_missing_or_of_another_type_is_one_sentence_and_does_not_hide_the_rest(
+    tmp_path, write_run, call, file, place, value
+):
+    good = write_run(tmp_path, "er/digits", seed=1)
+    bad = write_run(tmp_path, "er+s6mod/digits", seed=2, accuracy=None if file == "config.json" else 30.0)
+    content = json.loads((bad / file).read_text())
+    put(content, place, value)
+    (bad / file).write_text(json.dumps(content, indent=1))
+    code, out, err = call("runs", tmp_path, "--json")
+    assert (code, [row["path"] for row in json.loads(out)]) == (0, [str(good)])
+    assert err.count("\n") == 1
+    assert err.startswith("warning: expected ")
+    assert f"a damaged {bad / file}" in err
+    code, _, err = call("table", "all", "--store", tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_what_results_came_to_hold_later_and_options_that_nobody_knows_are_not_asked_for(tmp_path, write_run, call):
+    file = write_run(tmp_path, "er/digits") / "result.json"
+    content = json.loads(file.read_text())
+    assert not {"runs_at_once", "class_names", "eval_seconds", "stream"} & content.keys()
+    del content["environment"]["source"]
+    content["config"]["data"] |= {"of_tomorrow": [1, {}]}
+    content["config"]["method"] = {"name": "duo", "anything": [None]}
+    file.write_text(json.dumps(content, indent=1))
+    code, out, err = call("runs", tmp_path, "--json")
+    assert (code, err) == (0, "")
+    assert [row["cell"] for row in json.loads(out)] == ["duo/digits/200"]
+    assert call("table", "all", "--store", tmp_path)[0] == 0
 
 
 def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):

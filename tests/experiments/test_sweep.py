@@ -80,9 +80,13 @@ def test_cells_that_come_to_the_same_run_are_trained_once(tmp_path):
 
 def test_seeds_may_be_ranges_and_lists():
     assert numbers("0-2,7,1") == [0, 1, 2, 7]
-    for wrong in ("a", "3-1", "1-"):
+    for wrong in ("a", "3-1", "1-", "1" * 5000):
         with pytest.raises(ConfigError, match="expected seeds"):
             numbers(wrong)
+    assert len(numbers("0-9999,7")) == 10_000
+    for many in ("0-10000", "0-9999,10000", "0-100000000000"):
+        with pytest.raises(ConfigError, match="expected at most 10,000 seeds"):
+            numbers(many)
 
 
 def test_a_method_and_a_branch_of_ones_own_make_cells(tmp_path, monkeypatch):
@@ -132,6 +136,10 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
         (["er", "--store", "nowhere"], "nowhere"),
         (["er", "--controls"], "expected --controls with --tables"),
         (["er", "--set", "seed=3"], "give --seeds"),
+        (["er", "--set", "engine.device=cpu"], "expected the device in --device"),
+        (["er", "--set", "engine=cuda"], "give --device"),
+        (["er/digits/200/engine.device=cuda", "--plan"], "give --device"),
+        (["device.yaml", "--device", "cpu"], "give --device"),
         (["er", "--out", "bad.yaml"], "got the file bad.yaml"),
         (["er", "--device", "gpu"], "got 'gpu'"),
         (["er", "--device", "cuda"], "got a machine without one"),
@@ -144,12 +152,13 @@ def test_mistakes_are_one_sentence_and_start_nothing(tmp_path, monkeypatch, call
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     Path("bad.yaml").write_text("cells: [er]\nseds: 0-3\n")
     Path("below.yaml").write_text("cells: [er]\nseeds: [0, -1]\n")
+    Path("device.yaml").write_text("cells: [er]\nset: {engine: {device: tpu}}\n")
     code, out, err = call("sweep", *words)
     assert code == 2
     assert hint in err
     assert err.count("\n") == 1
     assert "Traceback" not in out + err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "below.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "below.yaml", "device.yaml"]
 
 
 def test_without_a_gpu_it_says_how_long_the_cpu_would_take(tmp_path, monkeypatch, call):
@@ -165,6 +174,20 @@ def test_a_study_offers_no_plan_for_it_has_none(tmp_path, monkeypatch, call):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     code, _, err = call("ablate", "er/cifar100/2000", "--seeds", "0")
     assert (code, "give --yes" in err, "--plan" in err) == (2, True, False)
+
+
+@pytest.mark.parametrize("words", [["ablate", "er"], ["study", "beta", "er", "--no-run"]])
+def test_a_study_takes_its_device_by_the_option_alone(tmp_path, monkeypatch, call, words):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*words, "--seeds", "0", "--set", "engine.device=cuda")
+    assert (code, err.count("\n"), "give --device" in err) == (2, 1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_among_the_fields_counts_where_no_other_is_named(tmp_path):
+    config = SweepConfig(cells=["er"], seeds="0", set={"engine": {"device": "cpu"}})
+    [job] = make_sweep(config, [], {}, tmp_path, scan([])).jobs
+    assert job.config.engine.device == "cpu"
 
 
 def test_a_short_plan_shows_times_that_can_be_read_and_counts_one_as_one(tmp_path, monkeypatch, call):

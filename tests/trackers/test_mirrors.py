@@ -133,6 +133,15 @@ def test_a_run_that_starts_over_gets_a_new_tracker_run_where_nothing_can_be_take
     assert Careful.log[2:5] == ["open run0", "close", "open run1"]
 
 
+@pytest.mark.parametrize("kept", ["{", "3", "[1]", '{"%s": 3}', '{"%s": [1]}'])
+def test_what_was_kept_of_trackers_cannot_end_a_run(tmp_path, train, kept):
+    with pytest.raises(Interrupted):
+        train(tmp_path / "r", name(Live), watch=stop_at(4))
+    (tmp_path / "r" / mirrors.STATE).write_text(kept.replace("%s", name(Live)))
+    train(tmp_path / "r", name(Live))
+    assert Careful.store["run1"] == numbers_by_step(tmp_path / "r")
+
+
 def test_a_finished_run_can_be_mirrored_afterwards_and_is_not_mirrored_twice(tmp_path, train):
     train(tmp_path / "r")
     train(tmp_path / "r", name(Careful))

@@ -1,21 +1,40 @@
+import json
+import shutil
+import sys
 from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from s6mod.cli.train import _compose
-from s6mod.data import load
+from s6mod.data import Dataset, load
 from s6mod.data.streams import make_plan
 from s6mod.errors import ConfigError
+from s6mod.tuning import outcome, study
 from s6mod.tuning.config import TuneConfig, Tuning
 
 SEARCH = {"branch.beta": "0.1|5", "method.optimizer.lr": "log:1e-4:1e-2"}
 
 
-def tuning(**over):
+def tuning(elsewhere=None, out=Path("tuning"), **over):
     config = TuneConfig.parse({"cell": "er+s6mod/digits/200/alpha=2.0", "search": SEARCH} | over)
-    return Tuning(config, Path("tuning"), None, {})
+    return Tuning(config, out, None, elsewhere or {})
+
+
+def photos(file, seed=0):
+    """A few small images of four classes, which no other seed has."""
+    images = np.random.default_rng(seed).integers(0, 256, (32, 8, 8, 3), dtype=np.uint8)
+    np.savez(file, images=images, labels=np.arange(32) % 4)
+    return file
+
+
+def trained_by(file):
+    """The configuration that ``s6mod train --config`` has."""
+    return _compose(dict.fromkeys(("method", "branch", "data", "memory", "seed")), None, None, None, file, [])
 
 
 def test_by_default_no_reported_seed_and_no_late_task_is_looked_at():
@@ -69,8 +88,7 @@ def test_the_preset_trains_what_was_tried(tmp_path):
     params = {"branch.beta": 5, "method.optimizer.lr": 0.003}
     file = tmp_path / "preset.yaml"
     file.write_text(yaml.safe_dump(asked.preset(params)))
-    flags = dict.fromkeys(("method", "branch", "data", "memory", "seed"))
-    trained = _compose(flags, None, None, None, file, [])
+    trained = trained_by(file)
     tried = asked.run(params, trained.seed)
     assert trained.hash == tried.hash
     assert (trained.branch.alpha, trained.branch.beta) == (2.0, 5.0)
@@ -90,6 +108,19 @@ def test_a_seed_among_the_fields_is_refused_since_it_would_have_no_effect():
         tuning(set={"seed": 5}).check()
 
 
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"set": {"engine": {"device": "cuda"}}},
+        {"cell": "er+s6mod/digits/200/engine.device=cuda"},
+        {"search": {"engine.device": "cpu|cuda"}},
+    ],
+)
+def test_so_is_a_device_in_whatever_way_it_comes(over):
+    with pytest.raises(ConfigError, match=r"got engine\.device among the fields; give --device"):
+        tuning(**over).check()
+
+
 def test_the_cost_is_that_of_the_first_tasks_of_every_trial_and_seed():
     whole, part = (tuning(cell="er+s6mod/cifar100/2000", trials=4, tasks=tasks).costs() for tasks in (None, 3))
     assert len(part) == 4 * 3
@@ -103,3 +134,87 @@ def test_without_optuna_the_install_command_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
     with pytest.raises(ConfigError, match=r"run: pip install 's6mod\[hpo\]'"):
         require_optuna()
+
+
+# --- own data ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:read the original files")
+def test_a_study_on_own_data_is_named_by_its_contents_too(tmp_path):
+    def name(data, **over):
+        return tuning(data=data, cell="er+s6mod", **over).on_present_data().name
+
+    file = photos(tmp_path / "photos.npz")
+    (tmp_path / "copy").mkdir()
+    first = name(str(file))
+    assert name(str(shutil.copy(file, tmp_path / "copy"))) == first == name(str(file), trials=500)
+    assert first.startswith("er+s6mod-photos-1000-")
+    photos(file, seed=1)
+    assert name(str(file)) != first
+    assert name("digits") == tuning(data="digits", cell="er+s6mod").name  # a known data set has one content
+
+
+@pytest.mark.filterwarnings("ignore:read the original files")
+def test_the_preset_finds_own_data_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = Dataset.from_path(photos(tmp_path / "photos.npz"), name="pets")
+    Path("prepared").mkdir()
+    data.save(Path("prepared/pets.safetensors"))
+    here = {"data": {"root": "prepared"}}  # as --data-root has it
+    asked = [tuning(cell="er+s6mod", data="./photos.npz"), tuning(here, cell="er+s6mod", data="pets")]
+    asked.append(tuning(here, cell="er+s6mod/pets/20"))
+    (tmp_path / "elsewhere").mkdir()
+    for number, each in enumerate(asked):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(each.preset({})))
+        tried = each.run({}, 0)
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path / "elsewhere")
+            trained = trained_by(file)
+            assert trained.data.load().fingerprint == data.fingerprint
+        assert trained.hash == tried.hash
+
+
+# --- score tables -----------------------------------------------------------------------------------------------
+
+
+class Trial:
+    """What a worker needs of a trial, and what remains of it."""
+
+    number, state, params = 0, SimpleNamespace(name="COMPLETE"), {"method.memory_batch": 4}
+    duration = datetime_start = None
+
+    def __init__(self):
+        self.user_attrs, self.intermediate_values = {}, {}
+
+    def report(self, value, step):
+        self.intermediate_values[step] = value
+
+    def set_user_attr(self, name, value):
+        self.user_attrs[name] = value
+
+    def should_prune(self):
+        return False
+
+
+@pytest.mark.parametrize(("method", "table"), [("mose", "ncm"), ("moe-mose", "moe")])
+def test_trials_are_judged_and_pruned_by_the_score_table_of_their_cell(tmp_path, monkeypatch, method, table):
+    monkeypatch.setitem(sys.modules, "optuna", SimpleNamespace(TrialPruned=KeyboardInterrupt))
+    monkeypatch.setattr(study, "open_study", lambda tuning: None)
+    monkeypatch.setattr(outcome, "_without_password", str)  # else by a library that comes with Optuna
+    small = {"method": {"network": {"width": 4}}, "stream": {"samples_per_task": 60}, "engine": {"device": "cpu"}}
+    search = {"method.memory_batch": [4, 8]}
+    asked = tuning(out=tmp_path, cell=f"{method}/digits/50", search=search, set=small, tasks=2, seeds="100")
+    trial = Trial()
+    trial.value = study.Worker(asked, str)._judge(trial, trial.params, SimpleNamespace(number=None))
+
+    [file] = asked.folder.glob("runs/*/result.json")
+    curves = {name: [fmean(row) for row in rows] for name, rows in json.loads(file.read_text())["matrices"].items()}
+    assert curves["moe"] != curves["ncm"]
+    assert trial.value == pytest.approx(curves[table][-1])
+    assert list(trial.intermediate_values.values()) == pytest.approx(curves[table])
+
+    preset = outcome.write_outcome(asked, SimpleNamespace(get_trials=lambda deepcopy: [trial]))
+    assert preset.parent.name.startswith(f"{method}-digits-50-")
+    assert ("accuracy by the score table moe after" in preset.read_text()) == (table == "moe")
+    assert trained_by(preset).method.name == "mose"  # whose training gives both

@@ -43,7 +43,7 @@ class Opened:
         """What it recorded on its way."""
         file = self.folder / "records.jsonl"
         try:
-            return [json.loads(line) for line in file.read_text().splitlines()]
+            return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError):
             raise CheckpointError(
                 f"expected the records of a run, got a damaged or missing {file}; restore it or run it again"
@@ -76,7 +76,7 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
         raise CheckpointError(
             f"expected a checkpoint of run {begun_as}, got one of {header['hash']} in {folder}; restore it"
         )
-    result = json.loads((folder / "result.json").read_text())
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     position = state["cursor"]["position"]
     if position != result["steps"]:
         raise CheckpointError(

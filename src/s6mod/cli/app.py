@@ -3,6 +3,8 @@
 import errno
 import sys
 import warnings
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -51,6 +53,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without a ± must not cost a result; stderr never fails
     spin_briefly()
     keep_freed_memory()
     warnings.showwarning = _warn
@@ -63,6 +67,11 @@ def main() -> None:
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     Console(stderr=True).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
+
+
+def data_in(root: str | None) -> dict[str, Any]:
+    """Fields of runs with their data in that folder, named so that whoever resumes them elsewhere finds it."""
+    return {} if root is None else {"data": {"root": str(Path(root).expanduser().absolute())}}
 
 
 def _complain(sentence: str, code: int) -> NoReturn:

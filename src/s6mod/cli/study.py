@@ -3,12 +3,12 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from s6mod.cli.app import app
+from s6mod.cli.app import app, data_in
 
 if TYPE_CHECKING:  # with torch, which help can do without
     from s6mod.analysis.question import Question
@@ -123,9 +123,7 @@ def carry_out(question: "Question", seeds: str, to: Path | None, no_run: bool, h
     found = scan(folder for folder in folders if folder.is_dir() or folder in (store or []))
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
-    elsewhere: dict[str, Any] = {"engine": {"device": how.device}}
-    if how.data_root is not None:
-        elsewhere["data"] = {"root": how.data_root}
+    elsewhere = {"engine": {"device": how.device}} | data_in(how.data_root)
     wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
     todo = sweep_of(wanted, {}, elsewhere, out, found)
     console, outcome = Console(), None

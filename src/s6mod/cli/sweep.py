@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from s6mod.cli.app import app
+from s6mod.cli.app import app, data_in
 from s6mod.cli.table import tell_left_out
 
 if TYPE_CHECKING:  # with torch, which plans and help can do without
@@ -126,9 +126,7 @@ def sweep(
     found = scan(usual if store is None else [*(folder for folder in usual if folder == out), *store])
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
-    elsewhere: dict[str, Any] = {"engine": {"device": device}}
-    if data_root is not None:
-        elsewhere["data"] = {"root": data_root}
+    elsewhere: dict[str, Any] = {"engine": {"device": device}} | data_in(data_root)
     if track:
         elsewhere["output"] = {"track": track}
     todo = make_sweep(config, assignments or [], elsewhere, out, found)

@@ -78,5 +78,5 @@ def _page(file: Path, text: str, check: bool) -> None:
     if not check:
         write_whole(file, text)
         typer.echo(str(file))
-    elif not file.exists() or file.read_text() != text:
+    elif not file.exists() or file.read_bytes() != text.encode():
         raise ConfigError(f"expected {file} as the records say, got a stale page; run s6mod table --write {file}")

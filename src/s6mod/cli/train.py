@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from s6mod.cli.app import app
+from s6mod.cli.app import app, data_in
 
 if TYPE_CHECKING:  # with torch, which help can do without
     from s6mod.engine.run_config import RunConfig
@@ -192,8 +192,7 @@ def _elsewhere(
 
     if device is not None:
         values = merge(values, {"engine": {"device": device}})
-    if data_root is not None:
-        values = merge(values, {"data": {"root": data_root}})
+    values = merge(values, data_in(data_root))
     if track:
         values = merge(values, {"output": {"track": track}})
     return values

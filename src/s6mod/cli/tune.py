@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s6mod.cli.app import app
+from s6mod.cli.app import app, data_in
 
 if TYPE_CHECKING:  # with torch, which help can do without
     from s6mod.tuning.config import TuneConfig
@@ -22,7 +22,10 @@ def tune(
         list[str] | None,
         typer.Option(help="FIELD=SPACE: log:1e-4:1e-2, 0.1:0.9, 1:8 or 0.1|0.5|5; repeatable.", rich_help_panel=WHAT),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Data set, if the cell names none.", rich_help_panel=WHAT)] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Data set, if the cell names none, or the path of your own.", rich_help_panel=WHAT),
+    ] = None,
     memory: Annotated[
         int | None, typer.Option(help="Memory size, if the cell names none.", rich_help_panel=WHAT)
     ] = None,
@@ -88,12 +91,12 @@ def tune(
         "trials": trials,
     }
     config = _compose(what, search or [], assignments or [], given, whole_stream)
-    elsewhere: dict[str, Any] = {"data": {"root": data_root}} if data_root is not None else {}
+    elsewhere = data_in(data_root)
     tuning = Tuning(config, out, storage, elsewhere)
     tuning.check()
     here = local(device, workers, None, 0)
     refuse_cpu(tuning.costs(), yes or not here.on_cpu)
-    tuning.run({}, tuning.seeds[0]).data.load()  # a data set that is not there is one sentence now
+    tuning = tuning.on_present_data()
     study = open_study(tuning)
     devices = [here.devices[number % len(here.devices)] for number in range(workers or len(here.devices))]
     stopped = launch(tuning, devices, here.threads, (lambda text: None) if quiet else typer.echo)

@@ -181,7 +181,7 @@ def _peak_in_this_process(subject: Subject) -> int:
     seconds_per_step(subject.learner(), 2)
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would answer with the parent's peak if that was higher
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        lines = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
         return 1024 * int(lines["VmHWM"].split()[0])
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

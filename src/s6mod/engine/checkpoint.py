@@ -120,7 +120,7 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
 def _read_content(folder: Path) -> dict[str, Any]:
     """What the JSON file holds."""
     try:
-        content: dict[str, Any] = json.loads((folder / STATE).read_text())
+        content: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
         declared = content.pop("digest")
         intact = declared == _digest(content)
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def _replace(folder: Path, name: str, payload: bytes, text: str) -> None:
 def _tensor_file(folder: Path) -> str | None:
     """The tensor file that the state in a folder names, if there is a state."""
     try:
-        return str(json.loads((folder / STATE).read_text())["tensors"])
+        return str(json.loads((folder / STATE).read_text(encoding="utf-8"))["tensors"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -140,7 +140,7 @@ class Run:
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
         begun_with = read_run_config(folder)  # what is damaged or edited is refused
         run = cls(config or begun_with, folder, dataset, watch)
-        begun_on = json.loads((folder / "config.json").read_text()).get("data")
+        begun_on = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("data")
         same = run.plan.hash == StreamPlan.load(folder / "stream.safetensors").hash
         if not same or begun_on != run.dataset.fingerprint:
             raise CheckpointError(

@@ -82,7 +82,7 @@ def read_run_config(folder: Path) -> RunConfig:
     """The configuration a run folder was begun with; fields that are newer than the folder have their defaults."""
     file = folder / "config.json"
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
         config, found = RunConfig.parse(content["config"]), run_name.run_hash(content["config"])
     except OSError:
         raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None

@@ -34,7 +34,7 @@ class RunFolder:
     def begun_as(self) -> str | None:
         """The hash that the run was begun with, if there is one; a later version may have more fields to hash."""
         file = self.path / "config.json"
-        return str(json.loads(file.read_text())["hash"]) if file.exists() else None
+        return str(json.loads(file.read_text(encoding="utf-8"))["hash"]) if file.exists() else None
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -43,7 +43,7 @@ class RunFolder:
         if not file.exists():
             return None
         try:
-            result = json.loads(file.read_text())
+            result = json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
             result = None
         if not isinstance(result, dict) or PARTS - result.keys():
@@ -75,13 +75,13 @@ class RunFolder:
     def append(self, record: dict[str, Any]) -> dict[str, Any]:
         """Add a record; it is returned as it was written."""
         written: dict[str, Any] = _finite(record)
-        with self.records.open("a") as file:
+        with self.records.open("a", encoding="utf-8") as file:
             file.write(json.dumps(written, allow_nan=False) + "\n")
         return written
 
     def secure(self) -> int:
         """Bytes of records once they are on disk, so that a checkpoint never counts on more than survives."""
-        with self.records.open("a") as file:
+        with self.records.open("a", encoding="utf-8") as file:
             os.fsync(file.fileno())
             return file.tell()
 

@@ -71,4 +71,4 @@ def cores() -> int:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    return dict(yaml.safe_load((resources.files(__package__) / "costs.yaml").read_text()))
+    return dict(yaml.safe_load((resources.files(__package__) / "costs.yaml").read_text(encoding="utf-8")))

@@ -99,7 +99,7 @@ def _failure(job: Job) -> str:
     try:
         if result.exists():
             read_result(result, sealed=False)
-        return (job.folder / FAILURE).read_text().strip().splitlines()[-1]
+        return (job.folder / FAILURE).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
     except CheckpointError as error:
         return str(error)
     except (OSError, IndexError):

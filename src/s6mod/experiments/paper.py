@@ -195,7 +195,7 @@ def _other_settings(line: Line) -> list[Line]:
     """S6MOD as the paper or its released code has it, where our preset differs: weight of L_Cont, view."""
     if line.cell.branch != "s6mod":
         return []
-    settings = {"fresh view": FRESH_VIEW}
+    settings: dict[str, tuple[str, ...]] = {"fresh view": FRESH_VIEW}
     if beta := PUBLISHED_BETA.get((line.cell.method, line.cell.data)):
         settings = {"published weights": (f"beta={beta}",), **settings}
     return [
@@ -215,7 +215,7 @@ def _pair(figures: list[float]) -> tuple[float, float]:
 
 @functools.cache
 def _figures() -> dict[str, Any]:
-    return dict(json.loads((resources.files(__package__) / "paper.json").read_text()))
+    return dict(json.loads((resources.files(__package__) / "paper.json").read_text(encoding="utf-8")))
 
 
 _MAKERS = {

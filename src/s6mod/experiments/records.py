@@ -11,8 +11,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from s6mod.engine.run_name import folder_name
 from s6mod.errors import CheckpointError
+from s6mod.experiments.contents import Finished
 from s6mod.files import write_new, write_whole
 
 FORMAT = 1  # of results that this version reads
@@ -43,7 +46,12 @@ def read_matrix(path: Path, scores: str | None = None) -> list[list[float]]:
     """The rows of an accuracy matrix of a run folder or record; of one score table (None: the primary one)."""
     file = path / "result.json" if path.is_dir() else path
     content = _parse(file, _read(file))
-    rows: list[list[float]] = content["matrices"][scores or content["primary"]]
+    name = scores or content["primary"]
+    rows: list[list[float]] | None = content.get("matrices", {}).get(name)
+    if rows is None:
+        raise CheckpointError(
+            f"expected an accuracy matrix of the score table {name!r}, got none in {file}; run it again"
+        )
     return rows
 
 
@@ -98,14 +106,20 @@ def _parse(file: Path, text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
         version = content["format"]
-        complete = {"hash", "cell", "seed", "primary", "metrics", "environment", "config"} <= content.keys()
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"expected the result of a run, got something else in {file}; remove it") from None
-    if version != FORMAT or not complete:
+    if version != FORMAT:
         raise CheckpointError(
             f"expected a result of format {FORMAT}, got format {version} in {file}; "
             "read it with the s6mod version that wrote it, or run it again"
         )
+    try:
+        Finished.model_validate(content)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise CheckpointError(
+            f"expected a whole result, got a damaged {file}, see its {where}; restore it or run it again"
+        ) from None
     return dict(content)
 
 
@@ -127,7 +141,7 @@ def _without_matrices(text: str) -> str:
 def _without_folders(text: str, content: dict[str, Any]) -> str:
     """The result as anybody may see it: where its files lay is nobody's business and no help elsewhere."""
     root = json.dumps(content["config"].get("data", {}).get("root"))
-    command = content["environment"].get("command", "")
+    command = content["environment"].get("command") or ""
     words, kept = iter(shlex.split(command)), []
     for word in words:
         option, equals, value = word.partition("=")

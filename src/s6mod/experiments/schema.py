@@ -82,7 +82,7 @@ def defaults() -> dict[str, Plain]:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "s6mod"
     file = folder / f"defaults-{source_digest()}.json"
     try:
-        return dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         found = _read_classes()
     try:

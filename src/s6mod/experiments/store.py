@@ -16,6 +16,7 @@ from typing import Any, Literal
 from s6mod.engine.locks import held
 from s6mod.engine.run_name import cell, run_hash
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.experiments.contents import Begun
 from s6mod.experiments.presets import datasets, preset
 from s6mod.experiments.records import Unsealed, read_result
 from s6mod.experiments.schema import complete, departures, engine_departures, setting
@@ -139,40 +140,32 @@ def _candidates(folder: Path) -> list[Path]:
 def _read_run(path: Path) -> StoredRun | None:
     """The run in a folder or record; None for a folder without a run."""
     if path.suffix == ".json" and path.is_file():
-        return _finished(path, read_result(path, sealed=True))
+        result = read_result(path, sealed=True)
+        return _stored(path, "finished", result, result)
     try:
-        return _finished(path, read_result(path / "result.json", sealed=False))
+        result = read_result(path / "result.json", sealed=False)
+        return _stored(path, "finished", result, result)
     except CheckpointError:
         if (path / "result.json").exists():
             raise
     try:
         content = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        Begun.model_validate(content)
         status: Status = "running" if held(path) else "failed" if (path / FAILURE).exists() else "stopped"
         return _stored(path, status, content, None)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError):
         raise CheckpointError(
             f"expected a run's configuration, got a damaged {path / 'config.json'}; restore it or remove its folder"
         ) from None
 
 
-def _finished(path: Path, result: dict[str, Any]) -> StoredRun:
-    try:
-        return _stored(path, "finished", result, result)
-    except (KeyError, TypeError, AttributeError):
-        raise CheckpointError(
-            f"expected a whole configuration and the device in {path}, got parts of them; run it again"
-        ) from None
-
-
 def _stored(path: Path, status: Status, content: dict[str, Any], result: dict[str, Any] | None) -> StoredRun:
-    """A run by the content of its ``config.json`` or its result; raises what a missing part raises."""
-    config, environment = complete(content["config"]), content["environment"]
-    if "device" not in environment:  # without it nobody knows the precision
-        raise KeyError("device")
+    """A run by the content of its ``config.json`` or its result."""
+    config = complete(content["config"])
     own_data = None if config["data"]["name"] in datasets() else content.get("data")
-    return StoredRun(path, status, run_hash(config), config, environment, result, own_data)
+    return StoredRun(path, status, run_hash(config), config, content["environment"], result, own_data)
 
 
 def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
@@ -181,8 +174,8 @@ def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
     Cells and settings follow from the name, so that nothing takes the results of one for those of the other.
     """
 
-    def read(run: StoredRun) -> tuple[Any, ...]:
-        return tuple(value for key, value in run.config["data"].items() if key != "root")
+    def read(run: StoredRun) -> str:
+        return repr([value for key, value in run.config["data"].items() if key != "root"])
 
     contents = defaultdict(set)
     for run in runs:

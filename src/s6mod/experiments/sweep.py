@@ -1,7 +1,7 @@
 """A sweep: which trainings give the results that are wanted, which of them are done, and what the others will cost."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,10 @@ def sweep_of(
     done_results = 0
     for cell, seed in results:
         if cell.training not in values:
-            values[cell.training] = merge(merge(cell.values(), over), elsewhere)
+            given = merge(cell.values(), over)
+            if "engine" in elsewhere:
+                refuse_device(given)
+            values[cell.training] = merge(given, elsewhere)
         run = RunConfig.parse(values[cell.training] | {"seed": seed})
         name = run.hash
         folder = out / run.folder_name
@@ -122,6 +125,13 @@ def sweep_of(
     remaining = list(jobs.values())
     costs = [cost(job.config.plain()) for job in remaining]
     return Sweep(len(results), done_results, remaining, list(done.values()), costs, frozenset(stored.fingerprints))
+
+
+def refuse_device(values: Mapping[str, Any]) -> None:
+    """Refuse a device among the fields of runs that are told theirs otherwise: it would have no effect."""
+    engine = values.get("engine", {})
+    if not isinstance(engine, Mapping) or "device" in engine:
+        raise ConfigError("expected the device in --device, got engine.device among the fields; give --device")
 
 
 class _Stored:
@@ -155,16 +165,19 @@ class _Stored:
 
 
 def numbers(text: str) -> list[int]:
-    """``0-3,7`` -> 0, 1, 2, 3, 7."""
-    found: list[int] = []
+    """``0-3,7`` -> 0, 1, 2, 3, 7; at most 10,000 of them, as more are a slip of the finger."""
+    found: dict[int, None] = {}
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 100:
             raise ConfigError(f"expected seeds such as 0-4 or 0,2,5, got {text!r}; change them")
-        if int(last or first) < int(first):
+        span = range(int(first), int(last or first) + 1)
+        if not span:
             raise ConfigError(f"expected seeds from low to high, got {part.strip()!r}; swap them")
-        found += range(int(first), int(last or first) + 1)
-    return list(dict.fromkeys(found))
+        found |= dict.fromkeys(span[:10_001])
+        if len(found) > 10_000:
+            raise ConfigError(f"expected at most 10,000 seeds, got more in {text!r}; ask for fewer")
+    return list(found)
 
 
 def _seeds(config: SweepConfig, usual: Iterable[int]) -> Iterable[int]:

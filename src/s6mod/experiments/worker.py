@@ -27,6 +27,7 @@ from s6mod.engine.settings import Engine
 from s6mod.errors import S6modError
 from s6mod.experiments.records import read_result
 from s6mod.experiments.store import FAILURE
+from s6mod.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _reason(error: Exception, folder: Path) -> str:
         sentence = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / FAILURE).write_text("".join(traceback.format_exception(error)))
+        write_whole(folder / FAILURE, "".join(traceback.format_exception(error)))
     except OSError:
         return sentence
     return f"{sentence} (traceback: {folder / FAILURE})"

@@ -131,9 +131,11 @@ class _Mirror:
         return [json.loads(line) for line in lines]
 
     def _states(self) -> dict[str, dict[str, Any]]:
+        """By tracker, what was kept; a file that holds anything else counts for nothing."""
         try:
-            return dict(json.loads((self.subject.folder / STATE).read_text()))
-        except (OSError, ValueError):
+            states = json.loads((self.subject.folder / STATE).read_text(encoding="utf-8"))
+            return {name: dict(state) for name, state in states.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def _state(self) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse, whole_field
 from s6mod.experiments.costs import Cost, cost
-from s6mod.experiments.sweep import numbers
+from s6mod.experiments.presets import datasets
+from s6mod.experiments.sweep import numbers, refuse_device
 from s6mod.tuning.space import Space, lay, parse_space
 
 REPORTED = range(10)  # seeds that results are reported on
@@ -26,7 +27,7 @@ class TuneConfig(Config):
     cell: str | None = Field(
         None, description="name of the cell, which must be given; data set and memory may be left to the fields below"
     )
-    data: str | None = Field(None, description="data set, if the cell names none")
+    data: str | None = Field(None, description="data set, if the cell names none, or the path of own data")
     memory: int | None = Field(None, ge=1, description="memory size, if the cell names none")
     search: dict[str, str | list[Any]] = Field({}, description="by dotted field, a range or choices")
     set: dict[str, Any] = Field({}, description="fields of the configuration, the same in all trials")
@@ -48,13 +49,14 @@ class Tuning:
     out: Path  # parent of its folder
     url: str | None  # of the storage; None: an SQLite file in its folder
     elsewhere: dict[str, Any]  # device and data folder, which take no part in the search's name
+    contents: str | None = None  # fingerprint of own data, which may change behind its name
 
     @cached_property
     def cell(self) -> Cell:
         """What is tuned."""
         if self.config.cell is None:
             raise ConfigError("expected a cell to tune, got none; name one such as er+s6mod/digits/200")
-        return parse(self.config.cell, self.config.data, self.config.memory).training
+        return parse(self.config.cell, self.config.data, self.config.memory, self._data_root)
 
     @cached_property
     def space(self) -> Space:
@@ -72,6 +74,7 @@ class Tuning:
         """Of the study: the same search has the same name, however many trials it is to have."""
         values = self.config.plain() | {"cell": self.cell.name, "seeds": self.seeds}
         asked = {key: values[key] for key in values if key not in ("trials", "data", "memory", "reported_seeds")}
+        asked |= {"contents": self.contents} if self.contents is not None else {}
         return f"{self.cell.name.replace('/', '-')}-{digest(asked)}"
 
     @property
@@ -86,8 +89,10 @@ class Tuning:
 
     def preset(self, params: dict[str, Any]) -> dict[str, Any]:
         """Plain values that, over the cell's preset, give the configuration of a trial on the whole stream."""
-        cell = self.cell
+        cell = self.cell.training
+        root = self._data_root or cell.root
         values: dict[str, Any] = {"method": {"name": cell.method}, "data": {"name": cell.data}}
+        values["data"] |= {"root": str(Path(root).expanduser().absolute())} if root is not None else {}
         values |= {"branch": {"name": cell.branch}} if cell.branch != "none" else {}
         values["memory_size"] = cell.memory
         for change in cell.changes:
@@ -99,6 +104,12 @@ class Tuning:
         values = merge(merge(self.cell.values(), self.preset(params)), self.elsewhere)
         output = {"output": {"keep_checkpoint": False}}  # there will be many
         return RunConfig.parse(merge(values, output) | {"seed": seed})
+
+    def on_present_data(self) -> "Tuning":
+        """The same on the contents that own data has now; data that is not there is refused."""
+        data = self.run({}, self.seeds[0]).data
+        found = data.load()
+        return self if data.name in datasets() else replace(self, contents=found.fingerprint)
 
     def check(self) -> None:
         """Refuse what cannot work, or should not be done unawares."""
@@ -115,7 +126,9 @@ class Tuning:
         first = self._first
         for field, dimension in self.space.items():
             for value in dimension.samples:
-                config = self.run(first | {field: value}, self.seeds[0])
+                params = first | {field: value}
+                refuse_device(self.preset(params))
+                config = self.run(params, self.seeds[0])
                 _check_tasks(self.config.tasks, config.stream.num_tasks)
 
     def costs(self) -> list[Cost | None]:
@@ -126,6 +139,11 @@ class Tuning:
             share = self.config.tasks / config.stream.num_tasks
             whole = replace(whole, steps=round(share * whole.steps), cpu_seconds=share * whole.cpu_seconds)
         return [whole] * (self.config.trials * len(self.seeds))
+
+    @property
+    def _data_root(self) -> str | None:
+        folder: str | None = self.elsewhere.get("data", {}).get("root")
+        return folder
 
     @property
     def _first(self) -> dict[str, Any]:

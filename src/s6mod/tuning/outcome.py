@@ -42,7 +42,8 @@ def _objective(tuning: Tuning) -> str:
     tasks = tuning.config.tasks
     seeds = ", ".join(map(str, tuning.seeds))
     extent = "the whole stream" if tasks is None else f"the first {tasks} tasks" if tasks > 1 else "the first task"
-    return f"{tuning.config.metric.replace('_', ' ')} after {extent}, mean over seeds {seeds}"
+    scores = f" by the score table {tuning.cell.scores}" if tuning.cell.scores is not None else ""
+    return f"{tuning.config.metric.replace('_', ' ')}{scores} after {extent}, mean over seeds {seeds}"
 
 
 def _describe(trial: Any) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class Worker:
 
         for seed in seeds:
             result = self._train(trial, self.tuning.run(params, seed), report, request)
-            metrics = result["metrics"][result["primary"]]
+            metrics = result["metrics"][self.tuning.cell.scores or result["primary"]]
             report(seed, metrics["curve"], len(metrics["curve"]))  # if the run was found done
             values[str(seed)] = metrics[self.tuning.config.metric]
             trial.set_user_attr(SEEDS, values)
@@ -199,7 +199,7 @@ class Worker:
         def watch(progress: Progress) -> None:
             self.tell("")  # whoever listens may be gone
             if progress.ended:
-                rows = runs[0].cursor.rows[runs[0].learner.primary]
+                rows = runs[0].cursor.rows[self.tuning.cell.scores or runs[0].learner.primary]
                 report(config.seed, [fmean(row) for row in rows], progress.tasks)
 
         def make() -> Run:

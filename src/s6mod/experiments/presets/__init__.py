@@ -52,4 +52,4 @@ def _lineage(method: str) -> list[str]:
 @functools.cache
 def _read(name: str) -> dict[str, Any]:
     file = resources.files(__name__) / f"{name}.yaml"
-    return dict(yaml.safe_load(file.read_text())) if file.is_file() else {}
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8"))) if file.is_file() else {}
