@@ -66,8 +66,8 @@ def _lock(folder: Path, kind: int) -> int | None:
 
 
 class Turn:
-    """What one thread has at a time, and may take again while it has it, but not while it changes what the turn is for:
-    a signal handler is such a call. Others wait.
+    """What one thread has at a time; others wait. It may take it again while it has it, but not while it has it
+    ``to_change`` something: whoever calls then, a signal handler or a hook, would see what is half done.
 
     Whoever waits gets it before the one who had it last gets it again: a thread that learns without a pause lets others
     predict in between.
