@@ -18,7 +18,6 @@ GRID = {
     "method": {"network": {"width": 2}, "memory_batch": 4},
     "stream": {"tasks": 2, "samples_per_task": 140},
     "output": {"checkpoint_every": 3, "log_every": 1},
-    "engine": {"device": "cpu"},
 }
 
 
@@ -29,7 +28,7 @@ class Grid:
 
     def jobs(self, out):
         config = SweepConfig(cells=self.cells, memory=20, seeds=self.seeds, set=self.over)
-        return make_sweep(config, [], {}, out, scan([out] if out.exists() else [])).jobs
+        return make_sweep(config, [], {"engine": {"device": "cpu"}}, out, scan([out] if out.exists() else [])).jobs
 
     def straight(self, out):
         """The same runs one after another in this process."""
