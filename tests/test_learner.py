@@ -270,6 +270,35 @@ def test_an_interrupt_leaves_images_and_labels_in_agreement(monkeypatch, written
     assert agrees(told(learner, 9, 12).memory)
 
 
+def test_memory_agrees_even_where_nothing_can_be_asked_of_the_device(monkeypatch):
+    learner = told(small(memory_size=20), 0, 2)
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("not enough")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "step", fail)
+        patch.setattr(learner.memory, "holds", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            told(learner, 2, 3)
+    assert len(learner.memory) == 12
+    assert agrees(told(learner, 3, 5).memory)
+
+
+def test_what_was_predicted_before_a_failure_is_not_what_predicts_after_it(monkeypatch):
+    learner, (x, _) = told(small(), 0, 3), batch(5)
+    learner.scores(x)
+
+    def fail(*_):  # the networks have learned by then
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.ledger, "add", fail)
+        with pytest.raises(KeyboardInterrupt):
+            told(learner, 3, 4)
+    assert_same_tree(learner.predictor()(x), learner.scores(x))
+
+
 def test_a_first_batch_that_is_refused_says_nothing_about_later_ones():
     learner = learners.small("ocm")
     with pytest.raises(InputError):

@@ -162,6 +162,7 @@ class Learner:
             self._pass_boundary()
             task, self._quiet = self.task.with_classes(labels), 0
         plan = self.method.plan(labels, self.memory, task, self.host_generator)
+        self._predictor = None
         known, inputs = self.memory.bookkeeping(), None
         try:
             slots = self.memory.place(labels, task.index, self.host_generator)
@@ -171,15 +172,18 @@ class Learner:
             else:
                 self.ledger.count(self.step(inputs))
         except BaseException:  # out of memory, say, or an interrupt, which may come before the batch is stored or after
-            if inputs is not None and self.memory.holds(inputs.slots, images):
-                self._store(inputs)  # whole
-            else:
-                self.memory.restore(known)
+            whole = False
+            try:
+                if inputs is not None and self.memory.holds(inputs.slots, images):
+                    self._store(inputs)
+                    whole = True
+            finally:
+                if not whole:
+                    self.memory.restore(known)
             raise
         self.steps += 1
         task.step += 1
         self.task, self._quiet = task, 0 if arrived else self._quiet + 1
-        self._predictor = None
 
     def _store(self, inputs: Inputs) -> None:
         inputs = inputs.to(self.engine.device)

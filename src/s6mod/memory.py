@@ -96,11 +96,14 @@ class ReplayMemory:
         self.device_labels.index_copy_(0, rows, labels)
 
     def holds(self, rows: Tensor, images: Tensor) -> bool:
-        """Whether a stream batch was written to the rows that ``place`` decided. This waits for the device."""
+        """Whether a stream batch was written to the rows that ``place`` decided. This waits for the device.
+
+        It takes no memory there: the device may just have run out of it.
+        """
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # a step may have a stream of its own
-        kept = rows < self.size
-        return bool(kept.any()) and torch.equal(self.images[rows[kept]].cpu(), images.cpu()[kept])
+        kept = [(row, image) for row, image in zip(rows.tolist(), images.cpu(), strict=True) if row < self.size]
+        return bool(kept) and all(torch.equal(self.images[row].cpu(), image) for row, image in kept)
 
     # --- state ------------------------------------------------------------------------------------------------
 

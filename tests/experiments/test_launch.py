@@ -4,9 +4,11 @@ import errno
 import itertools
 import json
 import multiprocessing
+import os
 import signal
 import sys
 import time
+from multiprocessing import forkserver
 from types import SimpleNamespace
 
 import pytest
@@ -173,6 +175,49 @@ def test_a_damaged_result_is_a_failure_of_its_run(tmp_path, call):
     assert "result.json; remove it" in err
     (damaged.folder / "result.json").unlink()
     assert call("sweep", file, "--out", out, "--device", "cpu", "--workers", 1)[0] == 0
+
+
+LONG = {"stream": {"samples_per_task": 200}, "output": {"checkpoint_every": 1000}}
+
+
+class Striking(Log):
+    """Once all runs have begun, tells processes to end."""
+
+    def __init__(self, runs, strike):
+        super().__init__()
+        self.runs, self.strike, self.struck = runs, strike, False
+
+    def progress(self, job, step, steps):
+        super().progress(job, step, steps)
+        if not self.struck and len({name for name, *_ in self.steps}) == self.runs:
+            self.struck = True
+            self.strike([process.pid for process in multiprocessing.active_children()])
+
+
+@pytest.mark.usefixtures("quick_start")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_every_run_saves_its_state_when_the_whole_group_is_told_to_end(tmp_path, number):
+    def strike(workers):
+        server = forkserver._forkserver._forkserver_pid  # of the group, too; it takes long to start again
+        for process in (*workers, *[server] * (number == signal.SIGTERM), os.getpid()):
+            os.kill(process, number)
+
+    todo = jobs(tmp_path, ["er"], "0-1", LONG)
+    outcome = LocalLauncher(("cpu", "cpu")).launch(todo, Striking(2, strike))
+    assert (outcome.signal, outcome.failures) == (number, {})
+    assert [(job.folder / "checkpoint" / "state.json").exists() for job in todo] == [True, True]
+
+
+@pytest.mark.usefixtures("quick_start")
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_run_whose_worker_somebody_told_to_stop_has_failed(tmp_path, retries):
+    todo = jobs(tmp_path, ["er"], "0-1", LONG)
+    log = Striking(1, lambda workers: os.kill(workers[0], signal.SIGTERM))
+    outcome = LocalLauncher(("cpu",), retries=retries).launch(todo, log)
+    assert log.failures == [(todo[0].name, bool(retries))]
+    assert "told to stop" in log.reasons[0]
+    assert sorted(log.ended) == [job.name for job in todo][1 - retries :]
+    assert list(outcome.failures) == [todo[0].name][: 1 - retries]
 
 
 def test_workers_are_as_many_as_the_cores_that_the_process_may_use(monkeypatch):

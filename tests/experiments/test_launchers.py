@@ -1,6 +1,8 @@
 """Sweeps on clusters, with pools that are not there: what is packed, sent again, waited for, watched and refused."""
 
 import signal
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +15,7 @@ from s6mod.experiments.cluster import ClusterSweep, Report, make_packs
 from s6mod.experiments.costs import cost
 from s6mod.experiments.follow import Follower, Onlooker
 from s6mod.experiments.launch_ray import RayLauncher, gpu_share
-from s6mod.experiments.launch_slurm import PackJob, SlurmLauncher
+from s6mod.experiments.launch_slurm import PackJob, SlurmLauncher, _SlurmPool
 from s6mod.experiments.store import FAILURE, scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
 from watching import Log
@@ -159,6 +161,19 @@ def test_on_cpus_runs_travel_alone_and_paths_hold_anywhere(tmp_path, monkeypatch
     assert job.config.hash == todo[0].config.hash
 
 
+def test_the_data_folder_of_the_environment_travels_along(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [todo] = quick(tmp_path)
+    monkeypatch.delenv("S6MOD_DATA", raising=False)
+    assert make_packs([todo], None)[0].jobs[0].config.data.root is None
+    monkeypatch.setenv("S6MOD_DATA", "sets")
+    config = make_packs([todo], None)[0].jobs[0].config
+    assert config.data.root == str(tmp_path / "sets")
+    assert config.hash == todo.config.hash
+    [said] = quick(tmp_path, over={"data": {"root": "/own"}})
+    assert make_packs([said], None)[0].jobs[0].config.data.root == "/own"
+
+
 def test_on_gpus_seeds_of_a_cell_go_together_and_every_gpu_gets_some(tmp_path):
     todo = jobs(tmp_path, ["er/cifar100,ocm/cifar100"], "0-9")
     packs = make_packs(todo, 2)
@@ -197,6 +212,37 @@ def test_a_pack_is_taken_to_its_end_and_tells_what_failed(tmp_path, monkeypatch)
     assert "damaged" in packs[0].run().failures[0]
     assert packs[1].run() == Report({})
     assert "--secret" not in (todo[1].folder / "config.json").read_text()
+
+
+# --- SLURM jobs, as submitit shows them -------------------------------------------------------------------------
+
+
+class EndedJob:
+    """A job of submitit that has ended with a report."""
+
+    state = "COMPLETED"
+
+    def __init__(self, number, report):
+        self.job_id, self.report = number, report
+        self.paths = SimpleNamespace(result_pickle=Path("none"), stderr="log")
+
+    def done(self):
+        return True
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return self.report
+
+
+def test_the_folders_tell_of_a_job_of_an_earlier_sweep_and_the_report_of_the_equal_pack_sent_after_it(tmp_path):
+    [pack] = make_packs(quick(tmp_path), None)
+    pool = _SlurmPool(None, 1, 0, 0, [(EndedJob("7", Report({3: "of another run"})), pack)])
+    assert list(pool.ended()) == [(pack, "job 7 has ended")]
+    pool.jobs.append((EndedJob("8", Report({0: "bug"})), pack))
+    assert list(pool.ended()) == [(pack, Report({0: "bug"}))]
+    assert pool.jobs == []
 
 
 # --- a SLURM job that comes to its time limit -------------------------------------------------------------------

@@ -145,6 +145,10 @@ def test_the_page_is_written_from_records_and_checked(store, tmp_path, monkeypat
     )
     Path("page.md").write_text(page.replace("34.00", "35.00"))
     assert call("table", "--write", "page.md", "--check")[0] == 2
+    Path("notes.md").write_text("My own.")
+    code, _, err = call("table", "--write", "notes.md")
+    assert (code, "name another" in err) == (2, True)
+    assert Path("notes.md").read_text() == "My own."
 
 
 def test_the_published_page_is_what_the_records_say(monkeypatch, call):

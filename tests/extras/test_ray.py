@@ -60,3 +60,4 @@ def test_a_ray_that_cannot_be_reached_is_one_sentence():
     with pytest.raises(ConfigError, match="expected a Ray at localhost:9, got none that answers") as refusal:
         RayLauncher.connected("localhost:9", "cpu", None, None, None)
     assert "\n" not in str(refusal.value)
+    assert "RAY_AUTH_MODE=token" in str(refusal.value)

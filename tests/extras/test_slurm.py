@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from s6mod.errors import ConfigError
+
 pytestmark = pytest.mark.extras
 
 
@@ -47,23 +49,87 @@ def test_sbatch_is_told_of_the_array_the_limit_and_the_gpu_and_no_run_is_sent_tw
     out = tmp_path / "slurm"
     todo = grid.jobs(out)
     launcher = SlurmLauncher.checked(
-        out, "cuda", True, 30, ["partition=fast", "--mem-per-gpu=8G"], workers=1, at_once=2, retries=0
+        out, "cuda", True, 30, ["partition=fast", "--mem-per-gpu=8G"], workers=2, at_once=2, retries=0
     )
     outcome = launcher.launch(todo, log)
     assert list(outcome.failures) == [job.name for job in todo]
     told = (tmp_path / "told").read_text()
-    for line in ("array=0-1%1", "time=30", "gpus-per-node=1", "signal=USR2@90", "partition=fast", "mem-per-gpu=8G"):
+    for line in ("array=0-1%2", "time=30", "gpus-per-node=1", "signal=USR2@90", "partition=fast", "mem-per-gpu=8G"):
         assert f"#SBATCH --{line}\n" in told
     assert jobs_begun(out / ".slurm", todo) == []
     states.write_text("12_0|RUNNING|n1\n12_1|COMPLETED|n1\n")
     [(job, pack)] = jobs_begun(out / ".slurm", todo)
     assert job.job_id == "12_0"
     assert [job.name for job in pack.jobs] == [todo[0].name, todo[1].name]
+    (tmp_path / "sacct").write_text("#!/bin/sh\necho 'no connection.' >&2; exit 1\n")
+    with pytest.raises(ConfigError, match="jobs of an earlier sweep are left, got: no connection; try again"):
+        jobs_begun(out / ".slurm", todo)
+
+
+def test_workers_keep_a_sweep_under_a_limit_of_submissions_and_a_refusal_names_them(tmp_path, grid, log, monkeypatch):
+    from s6mod.experiments.launch_slurm import SlurmLauncher
+
+    for name, script in {"srun": "", "sbatch": "echo 'over the limit.' >&2; exit 1"}.items():
+        command = tmp_path / name
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    todo = grid.jobs(tmp_path / "slurm")
+    for workers, sent in ((None, len(todo)), (1, 1)):
+        with pytest.raises(ConfigError, match=rf"take the jobs \({sent}\), got: .*over the limit; .*--workers"):
+            SlurmLauncher(tmp_path / "slurm", gpu=False, workers=workers).launch(todo, log)
+
+
+def test_what_slurm_refuses_after_it_took_some_is_tried_again(monkeypatch):
+    from submitit.core.utils import FailedJobError
+
+    from s6mod.experiments import launch_slurm
+
+    answers = iter([True, False, True, *[False] * (launch_slurm.REFUSALS + 1)])
+
+    class Executor:
+        def map_array(self, function, packs):
+            if not next(answers):
+                raise FailedJobError("over the limit.")
+            return ["job"] * len(packs)
+
+    monkeypatch.setattr(launch_slurm, "REFUSED_SECONDS", 0.0)
+    pool = launch_slurm._SlurmPool(Executor(), 2, 0, 0)
+    pool.submit(["a"])
+    pool.submit(["b"])
+    assert pool.jobs == [("job", "a"), ("job", "b")]
+    with pytest.raises(ConfigError, match="got: over the limit; mend"):
+        pool.submit(["c"])
+    assert next(answers, None) is None
+
+
+def test_a_suspended_job_is_waited_for(tmp_path, monkeypatch):
+    """submitit takes it for ended, and asks no more about a job that has ended."""
+    import submitit
+
+    from s6mod.experiments.launch_slurm import _SlurmPool
+
+    states = tmp_path / "states"
+    command = tmp_path / "sacct"
+    command.write_text(f"#!/bin/sh\necho 'JobID|State|NodeList'; cat {states}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(submitit.SlurmJob, "watcher", type(submitit.SlurmJob.watcher)())
+    monkeypatch.setattr(submitit.SlurmJob, "_results_timeout_s", 0)
+    job = submitit.SlurmJob(tmp_path, "31")
+    pool = _SlurmPool(None, 1, 0, 0, [(job, "pack")])
+    for state in ("SUSPENDED", "RUNNING", "SUSPENDED"):
+        states.write_text(f"31|{state}|n1\n")
+        job.watcher.update()
+        assert list(pool.ended()) == []
+        assert job.state == state
+    states.write_text("31|TIMEOUT|n1\n")
+    job.watcher.update()
+    assert list(pool.ended()) == [("pack", "job 31 has ended")]
 
 
 @pytest.mark.parametrize("word", ["partition", "=gpu", "time=60"])
 def test_an_option_of_sbatch_that_is_none_is_one_sentence(tmp_path, word):
-    from s6mod.errors import ConfigError
     from s6mod.experiments.launch_slurm import SlurmLauncher
 
     with pytest.raises(ConfigError, match="expected an option of sbatch"):

@@ -73,9 +73,12 @@ def tell_left_out(number: int) -> None:
 
 def _page(file: Path, text: str, check: bool) -> None:
     from s6mod.errors import ConfigError
+    from s6mod.experiments.report_page import MARK
     from s6mod.files import write_whole
 
     if not check:
+        if file.exists() and (found := file.read_bytes()) and MARK not in found:
+            raise ConfigError(f"expected a new file or an older page of its own, got {file}; name another")
         write_whole(file, text)
         typer.echo(str(file))
     elif not file.exists() or file.read_bytes() != text.encode():

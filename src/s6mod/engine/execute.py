@@ -192,7 +192,7 @@ class _Active:
 
 @contextmanager
 def stopping_politely() -> Iterator[StopRequest]:
-    """Ctrl-C and SIGTERM ask for a stop at the next step; a second one stops at once."""
+    """Ctrl-C, SIGTERM or a terminal that closes ask for a stop at the next step; a second Ctrl-C stops at once."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -201,10 +201,12 @@ def stopping_politely() -> Iterator[StopRequest]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         request.number = number
-        signal.signal(number, before[signal.Signals(number)])
+        # A terminal that closes tells more than once: its shell does, and the system does.
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else before[signal.Signals(number)])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, ask)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            before[number] = signal.signal(number, ask)
     try:
         yield request
     finally:

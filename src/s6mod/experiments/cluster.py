@@ -5,6 +5,7 @@ again, perhaps elsewhere, and each of its runs goes on from its checkpoint or ke
 """
 
 import importlib.util
+import os
 import sys
 import time
 import warnings
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import torch
 
+from s6mod.data import default_root
 from s6mod.engine.allocator import keep_freed_memory
 from s6mod.engine.execute import MOST_AT_ONCE, StopRequest
 from s6mod.errors import ConfigError
@@ -179,7 +181,11 @@ def make_packs(jobs: Sequence[Job], gpus: int | None, at_once: int | None = None
 def _placed(job: Job, device: str, together: int) -> Job:
     """The same run with paths that hold anywhere, and checkpoints often enough for workers that may die."""
     config = job.config
-    root = None if config.data.root is None else str(Path(config.data.root).expanduser().absolute())
+    root = config.data.root
+    if root is not None:
+        root = str(Path(root).expanduser().absolute())
+    elif os.environ.get("S6MOD_DATA"):  # workers may have another environment
+        root = str(default_root().absolute())
     update = {
         "engine": config.engine.model_copy(update={"device": device}),
         "data": config.data.model_copy(update={"root": root}),

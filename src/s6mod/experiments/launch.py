@@ -21,6 +21,7 @@ from s6mod.experiments.store import settled
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import BatchEnd, Event, work
 
+STOPPED = "its process was told to stop by a signal"
 PATIENCE = 1.0  # seconds between two looks at runs that other processes have under way
 
 
@@ -113,7 +114,8 @@ class _LocalSweep:
                 self._listen()
             if self.request.number is not None:
                 self.outcome.signal = self.request.number
-                self.watch.say("stopping: each run saves its state")
+                with contextlib.suppress(OSError):  # the terminal may be what went
+                    self.watch.say("stopping: each run saves its state")
                 self._stop_politely()
         finally:
             for worker in self.workers:
@@ -192,10 +194,16 @@ class _LocalSweep:
         self.watch.failed(job, reason, again)
 
     def _ended(self, worker: "_Worker") -> None:
-        for number, job in enumerate(worker.batch):
-            if number not in worker.lost and settled(job.folder):
+        left = [job for number, job in enumerate(worker.batch) if number not in worker.lost]
+        stopped = [job for job in left if not settled(job.folder)]
+        for job in left:
+            if job not in stopped:
                 self.watch.done(job)
         worker.batch = []
+        if stopped and self.request.number is None:
+            for job in stopped:
+                self._failed(job, STOPPED)
+            self._replace(worker)
 
     def _died(self, worker: "_Worker") -> None:
         worker.process.join()
@@ -203,7 +211,12 @@ class _LocalSweep:
             if settled(job.folder):
                 self.watch.done(job)
             elif number not in worker.lost and self.request.number is None:
-                self._failed(job, f"its process ended with code {worker.process.exitcode}; see whether memory ran out")
+                code = worker.process.exitcode
+                died = f"its process ended with code {code}; see whether memory ran out"
+                self._failed(job, died if code else STOPPED)
+        self._replace(worker)
+
+    def _replace(self, worker: "_Worker") -> None:
         self.workers[self.workers.index(worker)] = _Worker(worker.device, self.plan)
 
     def _stop_politely(self) -> None:
@@ -212,7 +225,8 @@ class _LocalSweep:
             with contextlib.suppress(OSError):
                 worker.connection.send(None)  # whoever is asked as its last run ends goes on to wait for a batch
         for worker in self.workers:
-            worker.process.join()
+            worker.wait()
+        for worker in self.workers:
             for number, job in enumerate(worker.batch):
                 if number not in worker.lost and settled(job.folder):
                     self.watch.done(job)
@@ -253,6 +267,13 @@ class _Worker:
             ]
         with contextlib.suppress(BrokenPipeError):  # if it is gone, listening will tell
             self.connection.send([(config, job.folder) for config, job in zip(configs, batch, strict=True)])
+
+    def wait(self) -> None:
+        """Until it has ended, by the end of what it says: whoever forked it may be gone and tell nothing of it."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self.connection.recv()
+        self.process.join()
 
     def end(self) -> None:
         """Let an idle worker go; end a busy one by force."""

@@ -162,7 +162,7 @@ def _connect(address: str | None, workers: int | None) -> None:
 def _unreachable(address: str, why: str) -> ConfigError:
     return ConfigError(
         f"expected a Ray at {address}, got none that answers ({why.rstrip('.')}); "
-        "check --address, or leave it out to start one here"
+        "check --address (without it one is started here), and set RAY_AUTH_MODE=token if the cluster wants a token"
     )
 
 

@@ -5,6 +5,7 @@ executor runs the jobs as processes of this machine.
 """
 
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -23,8 +24,10 @@ from s6mod.experiments.sweep import Job
 FOLDER = ".slurm"  # beside the run folders: what submitit writes
 MINUTES = 240
 LIMITS = 1000  # time limits that one job may meet
-ARRAY = 1000  # jobs in flight; what SLURM allows in an array unless set otherwise
+ARRAY = 1000  # jobs in flight unless told; what SLURM allows in an array unless set otherwise
 STOP_SECONDS = 60.0
+REFUSALS, REFUSED_SECONDS = 6, 5.0  # a job that has ended counts against limits until SLURM has cleared it away
+SENT = "_submitted.pkl"  # submitit's file of a job, after its id
 LIVE = (
     "PENDING",
     "RUNNING",
@@ -42,7 +45,7 @@ class SlurmLauncher:
     gpu: bool
     minutes: int = MINUTES  # time limit of a job
     at_once: int | None = None  # runs in a GPU job
-    workers: int | None = None  # jobs at once
+    workers: int | None = None  # jobs in flight, waiting or running
     retries: int | None = None  # of failed runs and of dead workers; None: dead workers only, ``DEATHS`` times
     sbatch: dict[str, str] = field(default_factory=dict)  # further options of sbatch
 
@@ -92,7 +95,7 @@ class SlurmLauncher:
         here = executor.cluster == "local"
         if here:
             watch.say("no SLURM on this machine: the jobs run here, as processes")
-        room = self.workers or (1 if self.gpu else cores()) if here else ARRAY
+        room = self.workers or ((1 if self.gpu else cores()) if here else ARRAY)
         begun = [] if here else jobs_begun(executor.folder, jobs)
         if begun:
             watch.say(f"{len(begun)} jobs of an earlier sweep are still with SLURM; they are waited for")
@@ -112,24 +115,30 @@ class _SlurmPool:
     ) -> None:
         self.executor, self.room, self.retries, self.deaths = executor, room, retries, deaths
         self.begun: Sequence[Pack] = [pack for _, pack in begun]
+        self.earlier = {job.job_id for job, _ in begun}
         self.jobs = list(begun)
+        self.trusted = bool(begun)  # SLURM has taken jobs as these
 
     def submit(self, packs: Sequence[Pack]) -> None:
         """Take packs, as one array."""
         from submitit.core.utils import FailedJobError
 
-        try:
-            self.jobs += zip(self.executor.map_array(PackJob(), packs), packs, strict=True)
-        except FailedJobError as error:  # sbatch refused
-            why = str(error).strip().splitlines()[-1].rstrip(".")
-            raise ConfigError(f"expected SLURM to take the jobs, got: {why}; mend --sbatch or --time-limit") from None
+        for left in reversed(range(REFUSALS + 1 if self.trusted else 1)):
+            try:
+                self.jobs += zip(self.executor.map_array(PackJob(), packs), packs, strict=True)
+                self.trusted = True
+                return
+            except FailedJobError as error:  # sbatch refused
+                if not left:
+                    raise _refused(error, len(packs)) from None
+                time.sleep(REFUSED_SECONDS)
 
     def ended(self) -> Iterable[tuple[Pack, Report | str]]:
         """Packs whose jobs have ended and are not queued again."""
-        ended = [(job, pack) for job, pack in self.jobs if job.done()]
+        ended = [(job, pack) for job, pack in self.jobs if _over(job)]
         self.jobs = [each for each in self.jobs if each not in ended]
         for job, pack in ended:
-            if pack in self.begun:  # what it reports may be about other runs too; the folders tell
+            if job.job_id in self.earlier:  # what it reports may be about other runs too; the folders tell
                 yield pack, f"job {job.job_id} has ended"
             elif job.exception() is None:
                 yield pack, job.result()
@@ -145,25 +154,65 @@ class _SlurmPool:
             time.sleep(1)
 
 
+def _refused(error: Exception, number: int) -> ConfigError:
+    why = str(error).strip().splitlines()[-1].rstrip(".")
+    return ConfigError(
+        f"expected SLURM to take the jobs ({number}), got: {why}; "
+        "mend --sbatch or --time-limit, or send fewer at once with --workers"
+    )
+
+
+def _over(job: Any) -> bool:
+    """Whether a job has ended and is not queued again."""
+    if not job.done():
+        return False
+    if job.paths.result_pickle.exists() or job.state not in LIVE:
+        return True
+    job.watcher._finished.discard(job.job_id)  # submitit takes a suspended job for ended and would ask no more
+    return False
+
+
 def jobs_begun(folder: Path, jobs: Sequence[Job]) -> list[tuple[Any, Pack]]:
     """Jobs that an earlier sweep left with SLURM, each with those of ``jobs`` that it has.
 
     Locks on run folders do not reach from node to node on every file system, so no run may be sent twice.
     """
     import submitit
+    from submitit.core.utils import JobPaths
     from submitit.helpers import DelayedSubmission
 
     wanted = {job.folder.absolute() for job in jobs}
+    sent = [file.name.removesuffix(SENT) for file in sorted(folder.glob(f"*{SENT}"))]
+    unsettled = [number for number in sent if not JobPaths(folder, number, 0).result_pickle.exists()]
+    states = _states(folder, {number.partition("_")[0] for number in unsettled}) if unsettled else {}
     found = []
-    for file in sorted(folder.glob("*_submitted.pkl")):
-        job = submitit.SlurmJob(folder, file.name.removesuffix("_submitted.pkl"))
-        if job.paths.result_pickle.exists() or job.watcher.get_state(job.job_id, mode="force") not in LIVE:
+    for number in unsettled:
+        if states.get(number, {}).get("State") not in LIVE:
             continue
-        pack: Pack = DelayedSubmission.load(file).args[0]
+        pack: Pack = DelayedSubmission.load(folder / f"{number}{SENT}").args[0]
         here = tuple(each for each in pack.jobs if each.folder in wanted)
         if here:
-            found.append((job, replace(pack, jobs=here)))
+            found.append((submitit.SlurmJob(folder, number), replace(pack, jobs=here)))
     return found
+
+
+def _states(folder: Path, arrays: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What SLURM knows of the jobs; not through submitit, which takes no answer for an unknown job."""
+    import submitit
+
+    command = ["sacct", "--parsable2", "-o", "JobID,State,NodeList"]
+    for array in sorted(arrays):
+        command += ["-j", array]
+    try:
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1].rstrip(".")
+        raise ConfigError(
+            f"expected sacct to tell which jobs of an earlier sweep are left, got: {why}; "
+            f"try again when it answers, or remove {folder} if squeue shows none of them"
+        ) from None
+    states: dict[str, dict[str, str]] = submitit.SlurmJob.watcher.read_info(told)
+    return states
 
 
 class PackJob:

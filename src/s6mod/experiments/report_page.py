@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from s6mod.experiments.render import LEGEND, markdown
 from s6mod.experiments.tables import Filled
 
+MARK = b"<!-- Written by: s6mod table"  # on every such page
 HEAD = """# Reproduction
 
 <!-- Written by: s6mod table --write docs/reproduction.md. Do not edit. -->

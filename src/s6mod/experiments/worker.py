@@ -20,7 +20,7 @@ import torch
 
 from s6mod.data import DataConfig, Dataset
 from s6mod.engine.allocator import keep_freed_memory
-from s6mod.engine.execute import Interrupted, execute
+from s6mod.engine.execute import Interrupted, execute, stopping_politely
 from s6mod.engine.run import Held, Progress, Run
 from s6mod.engine.run_config import RunConfig
 from s6mod.engine.settings import Engine
@@ -57,8 +57,9 @@ def work(connection: Connection, threads: int, at_once: int | None) -> None:
     keep_freed_memory()
     torch.set_num_threads(threads)
     warnings.showwarning = lambda message, *_, **__: _tell(connection, Event("warning", reason=str(message)))
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while (batch := _receive(connection)) is not None:
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), stopping_politely() as request:
+        # Whoever ends the whole group asks us, and so does our parent then; runs take the first, we the second.
+        while request.number is None and (batch := _receive(connection)) is not None:
             stopped = run_batch(batch, at_once, partial(_tell, connection))
             connection.send(BatchEnd())
             if stopped:
