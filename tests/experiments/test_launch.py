@@ -203,7 +203,11 @@ def test_every_run_saves_its_state_when_the_whole_group_is_told_to_end(tmp_path,
             os.kill(process, number)
 
     todo = jobs(tmp_path, ["er"], "0-1", LONG)
-    outcome = LocalLauncher(("cpu", "cpu")).launch(todo, Striking(2, strike))
+    before = signal.signal(number, signal.SIG_DFL)  # these tests may run under nohup
+    try:
+        outcome = LocalLauncher(("cpu", "cpu")).launch(todo, Striking(2, strike))
+    finally:
+        signal.signal(number, before)
     assert (outcome.signal, outcome.failures) == (number, {})
     assert [(job.folder / "checkpoint" / "state.json").exists() for job in todo] == [True, True]
 
