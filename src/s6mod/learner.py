@@ -163,31 +163,15 @@ class Learner:
             task, self._quiet = self.task.with_classes(labels), 0
         plan = self.method.plan(labels, self.memory, task, self.host_generator)
         self._predictor = None
-        known, inputs = self.memory.bookkeeping(), None
-        try:
-            slots = self.memory.place(labels, task.index, self.host_generator)
+        with self.memory.placing(images, labels, task.index, self.host_generator) as slots:
             inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
             if plan is None:
-                self._store(inputs)
+                self.memory.store(slots, images, labels)
             else:
                 self.ledger.count(self.step(inputs))
-        except BaseException:  # out of memory, say, or an interrupt, which may come before the batch is stored or after
-            whole = False
-            try:
-                if inputs is not None and self.memory.holds(inputs.slots, images):
-                    self._store(inputs)
-                    whole = True
-            finally:
-                if not whole:
-                    self.memory.restore(known)
-            raise
         self.steps += 1
         task.step += 1
         self.task, self._quiet = task, 0 if arrived else self._quiet + 1
-
-    def _store(self, inputs: Inputs) -> None:
-        inputs = inputs.to(self.engine.device)
-        self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
 
     @in_turn_to_change
     @ordinary_tensors()

@@ -5,6 +5,8 @@ without asking the device. The device is only told rows: ``gather`` reads them, 
 the device arrays is scratch: a sample that is not kept is written there, so that every write has the same shape.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -76,13 +78,26 @@ class ReplayMemory:
         self.filled = min(self.seen, self.size)
         return rows
 
-    def bookkeeping(self) -> tuple[Tensor, Tensor, int, int]:
-        """A copy of what the host knows, for ``restore``."""
-        return self.labels.clone(), self.tasks.clone(), self.filled, self.seen
+    @contextmanager
+    def placing(self, images: Tensor, labels: Tensor, task: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """The rows that ``place`` decides, for a step that is to ``store`` the batch there.
 
-    def restore(self, known: tuple[Tensor, Tensor, int, int]) -> None:
-        """Forget decisions that the device never carried out."""
-        self.labels, self.tasks, self.filled, self.seen = known
+        Whatever ends it (out of memory, an interrupt before the batch is stored or after), the host then believes what
+        the device holds.
+        """
+        known, rows, whole = (self.labels.clone(), self.tasks.clone(), self.filled, self.seen), None, False
+        try:
+            rows = self.place(labels, task, generator)
+            yield rows
+        except BaseException:
+            try:
+                if rows is not None and self.holds(rows, images):
+                    self.store(rows, images, labels)
+                    whole = True
+            finally:
+                if not whole:
+                    self.labels, self.tasks, self.filled, self.seen = known
+            raise
 
     # --- work, on the device ----------------------------------------------------------------------------------
 
@@ -91,7 +106,8 @@ class ReplayMemory:
         return self.images[rows], self.device_labels[rows]
 
     def store(self, rows: Tensor, images: Tensor, labels: Tensor) -> None:
-        """Write a stream batch to the rows that ``place`` decided (all device tensors)."""
+        """Write a stream batch to the rows that ``place`` decided; within a step all are device tensors already."""
+        rows, images, labels = (part.to(self.device, non_blocking=True) for part in (rows, images, labels))
         self.images.index_copy_(0, rows, images)
         self.device_labels.index_copy_(0, rows, labels)
 
