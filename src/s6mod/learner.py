@@ -12,21 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from s6mod.branch import Branch, branches
-from s6mod.branch.base import BranchConfig, BranchShape
+from s6mod.branch import branches
+from s6mod.branch.base import BranchConfig
 from s6mod.config import Config, merge
 from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.locks import Turn, in_turn, in_turn_to_change
-from s6mod.engine.random import derive_seed, generator, seeded, set_state
+from s6mod.engine.peer import make_peer
+from s6mod.engine.random import derive_seed, generator, set_state
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.learner_config import LearnerConfig
 from s6mod.memory import ReplayMemory
-from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
+from s6mod.methods import Batch, Method, MethodConfig, Plan, Task, methods
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
@@ -108,7 +109,7 @@ class Learner:
         config, device = self.config, self.engine.device
         kind = methods[config.method.name]
         self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
-        self.peers = [self._make_peer(number) for number in range(self.method.num_peers)]
+        self.peers = [make_peer(config, self.method, self.engine, number) for number in range(self.method.num_peers)]
         self.optimizer = make_optimizer(config.method.optimizer, self.peers, device)
         self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device)
         self.host_generator = generator(config.seed, "host")
@@ -117,21 +118,6 @@ class Learner:
         step = Step(self.method, self.peers, self.optimizer, self.memory, self.generators, self.engine, self.ledger)
         self.step = CapturedStep(step) if self.engine.capture else step
         self.image_shape = image_shape
-
-    def _make_peer(self, number: int) -> Peer:
-        config, engine = self.config, self.engine
-        with seeded(config.seed, f"network {number}"):
-            network = self.method.make_network()
-        branch: Branch | None = None
-        if config.branch is not None:
-            shape = BranchShape(network.map_channels, network.map_size, config.num_classes)
-            with seeded(config.seed, f"branch {number}"):
-                branch = branches[config.branch.name].build(config.branch, shape)
-        peer = Peer(network, branch).to(engine.device).train()
-        for parameter in peer.parameters():
-            if parameter.dim() == 4:
-                parameter.data = parameter.data.contiguous(memory_format=engine.memory_format)
-        return peer
 
     # --- learning ---------------------------------------------------------------------------------------------
 
