@@ -12,7 +12,7 @@ from statistics import fmean
 
 from s6mod.decimals import difference, spread
 from s6mod.experiments.cells import SHARED, Cell
-from s6mod.experiments.paper import FRESH_VIEW
+from s6mod.experiments.paper import fresh_view
 from s6mod.experiments.presets import METHODS
 from s6mod.experiments.schema import complete, setting
 from s6mod.experiments.statistics import Estimate, paired
@@ -20,7 +20,7 @@ from s6mod.experiments.store import scan
 from s6mod.experiments.tables import Results
 
 ROOT = Path(__file__).parents[1]
-BENCH = ROOT / "results" / "bench" / "h200-2026-11-15.json"
+BENCH = ROOT / "results" / "bench" / "h200-2026-11-16.json"
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
 NAMES = {"er": "ER", "ocm": "OCM", "onpro": "OnPro", "mose": "MOSE", "moe-mose": "MOE-MOSE", "er-ccldc": "ER-CCLDC"}
 NAMES |= {"ocm-ccldc": "OCM-CCLDC", "onpro-ccldc": "OnPro-CCLDC"}
@@ -37,7 +37,7 @@ def accuracies():
     for data, memory in places:
         for method in (*METHODS, *SHARED):
             base, control, ours = (Cell(method, branch, data, memory) for branch in ("none", "confidence", "s6mod"))
-            for view, cell in (("", ours), (", fresh view", replace(ours, changes=FRESH_VIEW))):
+            for view, cell in (("", ours), (", fresh view", replace(ours, changes=fresh_view(method)))):
                 runs = [of(results, each) for each in (base, control, cell)]
                 if any(runs[0]) and (cell is ours or any(runs[2])):
                     rows.append(row(f"{NAMES[method]}, {DATA[data]}, M = {memory}{view}", *runs))

@@ -13,6 +13,7 @@ import torch
 
 from s6mod import cli
 from s6mod.experiments.launch import imported_once
+from s6mod.experiments.worker import run_batch
 
 
 def preload():
@@ -34,6 +35,14 @@ def miss_the_signal(connection, *_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection.send("ready")
     sys.exit(not (connection.poll(20) and connection.recv() is None))
+
+
+def work_and_tell_imports(connection, batch):
+    """A worker with one batch to do, which then sends the names of the modules that it had to import for it."""
+    torch.set_num_threads(1)
+    before = set(sys.modules)
+    run_batch(batch, None, lambda event: None)
+    connection.send(sys.modules.keys() - before)
 
 
 def _command(arguments):

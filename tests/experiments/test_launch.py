@@ -123,18 +123,12 @@ def test_a_batch_that_a_worker_cannot_read_fails_whole_with_the_reason_for_each(
 # --- processes --------------------------------------------------------------------------------------------------
 
 
-def train_and_tell_imports(connection, todo):
-    torch.set_num_threads(1)
-    before = set(sys.modules)
-    run_batch(todo, None, lambda event: None)
-    connection.send(sys.modules.keys() - before)
-
-
 @pytest.mark.usefixtures("quick_start")
 def test_a_worker_is_forked_with_all_that_a_run_takes_long_to_import(tmp_path):
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe()
-    context.Process(target=train_and_tell_imports, args=(theirs, batch(jobs(tmp_path, ["er"], "0")))).start()
+    context.Process(target=processes.work_and_tell_imports, args=(theirs, batch(jobs(tmp_path, ["er"], "0")))).start()
+    theirs.close()
     assert len(ours.recv()) < 20  # of some 1800 otherwise
     assert list(tmp_path.glob("*/result.json"))
 

@@ -18,9 +18,9 @@ branch: what S6MOD gains beyond it, its branch has earned. On CIFAR our presets 
 than the paper or its released code, chosen on seeds that are not reported here: the verdict of `er+s6mod` is then about
 our weights, and that of the row "published weights" about those. In the row "fresh view" the branch sees another
 augmentation of the samples than the base head does, as in the released code, and L_Cont is left out: a second backbone
-pass in every step. Average forgetting is that of CCL-DC, but of MOSE for MOSE and MOE-MOSE, as in the published rows.
-What was tried and is not understood stands in [reproduction-notes.md](reproduction-notes.md); how to run any part of
-this in [sweeps.md](sweeps.md).
+pass in every step; on OCM and OnPro its L_Diff is KL(Q || P), also as released. Average forgetting is that of CCL-DC,
+but of MOSE for MOSE and MOE-MOSE, as in the published rows. What was tried and is not understood stands in
+[reproduction-notes.md](reproduction-notes.md); how to run any part of this in [sweeps.md](sweeps.md).
 
 """
 
