@@ -8,8 +8,10 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import tarfile
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from s6mod.data import prepared
 from s6mod.data.download import Download
 from s6mod.data.official import OFFICIAL
 from s6mod.data.prepared import read_prepared
@@ -161,6 +164,68 @@ def test_an_archive_of_own_data_is_unpacked_aside(s6mod, root, photos):
     )
 
 
+def test_an_archive_without_a_folder_around_gives_equal_files_too(s6mod, root, photos):
+    shutil.make_archive(photos.parent / "flat", "zip", photos)
+    assert s6mod("data", photos.parent / "flat.zip")[0] == 0
+    first = (root / "flat.safetensors").read_bytes()
+    assert s6mod("data", photos.parent / "flat.zip")[0] == 0
+    assert (root / "flat.safetensors").read_bytes() == first
+
+
+def test_a_prepared_name_is_not_overwritten_by_a_folder_that_is_called_so(s6mod, root, photos):
+    assert s6mod("data", photos, "--name", "insects", "--size", 8)[0] == 0
+    before = (root / "insects.safetensors").read_bytes()
+    photos.rename("insects")
+    code, out, err = s6mod("data", "insects")
+    assert code == 0, err
+    assert "3x8x8" in out
+    assert "write ./insects to prepare the one in this folder" in out
+    assert (root / "insects.safetensors").read_bytes() == before
+    code, out, err = s6mod("data", "./insects")
+    assert code == 0, err
+    assert "3x16x16" in out
+
+
+def test_what_a_killed_command_left_is_cleared_away_after_a_day(s6mod, root, photos):
+    (root / ".unpacked-old").mkdir(parents=True)
+    (root / ".unpacked-old" / "x").touch()
+    for name in (".old.safetensors.1.part", ".busy.safetensors.2.part", "mine.part"):
+        (root / name).touch()
+    for name in (".unpacked-old", ".old.safetensors.1.part", "mine.part"):
+        os.utime(root / name, (0, 0))
+    assert s6mod("data", photos)[0] == 0
+    assert sorted(os.listdir(root)) == [".busy.safetensors.2.part", "mine.part", "my-photos.safetensors"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_a_command_that_is_told_to_end_leaves_nothing(s6mod, root, photos, monkeypatch):
+    def told(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)  # the signal arrives here
+
+    monkeypatch.setattr("s6mod.data.prepared._seal", told)
+    before = signal.getsignal(signal.SIGTERM)
+    code, _, _ = s6mod("data", photos)
+    assert code == 143
+    assert os.listdir(root) == []
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_two_at_once_do_not_fail_over_each_others_clearing_away(s6mod, root, cifar, web, monkeypatch):
+    md5 = hashlib.md5(cifar.read_bytes()).hexdigest()
+    serve(monkeypatch, "cifar10", Download(f"{web}/{cifar.name}", md5))
+    seal = prepared._seal
+
+    def other_was_faster(path):
+        seal(path)
+        shutil.rmtree(root / "downloads")
+
+    monkeypatch.setattr(prepared, "_seal", other_was_faster)
+    code, _, err = s6mod("data", "cifar10")
+    assert code == 0, err
+    assert os.listdir(root) == ["cifar10.safetensors"]
+
+
 @pytest.mark.parametrize("brought", ["archive", "folder", "parent"])
 def test_official_files_that_one_has_are_prepared(s6mod, root, cifar, brought):
     given = {
@@ -297,9 +362,15 @@ def test_mistakes_are_one_sentence_and_leave_nothing(s6mod, root, photos, argume
         ["data", "--plot", "plan.png"],
         ["data", "--stream", "kind=blurry"],
         ["data", "--name", "photos"],
+        ["data", "digits", "--from", "x.zip"],
+        ["data", "digits", "--stream", "kind=blurry", "--from", "x.zip"],
+        ["data", "./photos", "--stream", "tasks=2", "--name", "a"],
+        ["data", "./photos", "--stream", "tasks=2", "--skip-bad"],
+        ["data", "ready", "--size", "16"],
     ],
 )
-def test_options_that_do_not_fit_are_refused(s6mod, arguments):
+def test_options_that_do_not_fit_are_refused(s6mod, photos, arguments):
+    s6mod("data", photos, "--name", "ready")
     code, _, err = s6mod(*arguments)
     assert code == 2
     assert "Usage" in err

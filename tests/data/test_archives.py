@@ -166,3 +166,26 @@ def test_what_is_no_archive_is_not_taken_for_one(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     write_zip(tmp_path / "a.npz", FILES)
     assert not any(is_archive(path) for path in (tmp_path, tmp_path / "a.txt", tmp_path / "a.npz", tmp_path / "none"))
+
+
+def test_an_archive_that_breaks_off_in_its_first_file_is_called_damaged(target):
+    archive = target.parent / "a.tar.gz"
+    write_tar(archive, {"a": os.urandom(30_000)}, "w:gz")
+    archive.write_bytes(archive.read_bytes()[:60])
+    assert is_archive(archive)
+    with pytest.raises(DataError, match="a truncated or damaged one"):
+        unpack(archive, target)
+
+
+def test_a_zip_with_a_name_that_is_no_text_is_called_damaged(target):
+    archive = target.parent / "a.zip"
+    write_zip(archive, {"é": b"x"})
+    archive.write_bytes(archive.read_bytes().replace("é".encode(), b"\xff\xff"))
+    with pytest.raises(DataError, match="a truncated or damaged one"):
+        unpack(archive, target)
+
+
+def test_hidden_files_beside_a_folder_do_not_hide_it(target):
+    write_tar(target.parent / "a.tar", FILES | {"._top": b"shadow", ".DS_Store": b"x"})
+    unpack(target.parent / "a.tar", target)
+    assert sole_folder(target) == target / "top"

@@ -56,6 +56,7 @@ def test_gradients_stop_at_the_door():
         (torch.zeros(0, 3, 8, 8), "non-empty batch"),
         (torch.zeros(2, 3, 0, 8), "grey or RGB"),
         (torch.full((1, 3, 2, 2), 255.0), r"got values in \[255, 255\]; divide"),
+        (torch.full((1, 3, 2, 2), 1 + 2e-7), r"got values in \[1\.\d*, 1\.\d*\]; divide"),
         (torch.full((1, 3, 2, 2), -0.1), r"in \[0, 1\]"),
         (torch.full((1, 3, 2, 2), torch.inf), r"in \[0, 1\]"),
         (torch.tensor([0.5, torch.nan, 0.5]).reshape(1, 3, 1, 1), "got NaN"),

@@ -4,7 +4,7 @@ import pytest
 
 from s6mod import data
 from s6mod.data import DataConfig
-from s6mod.data.catalog import spell
+from s6mod.data.catalog import inventory, spell
 from s6mod.errors import ConfigError, DataError
 
 
@@ -53,3 +53,31 @@ def test_the_configuration_refuses_what_is_no_name_and_unknown_keys():
         DataConfig.parse({"name": "../photos"})
     with pytest.raises(ConfigError, match="did you mean 'root'"):
         DataConfig.parse({"rot": "/data"})
+
+
+def test_a_folder_or_a_dead_link_is_not_listed_as_a_prepared_file(tmp_path):
+    (tmp_path / "odd.safetensors").mkdir()
+    (tmp_path / "dead.safetensors").symlink_to("nowhere")
+    assert [entry.name for entry in inventory(tmp_path)] == list(data.known)
+
+
+def test_a_prepared_file_that_is_not_there_is_not_looked_for_elsewhere(tmp_path, draw, monkeypatch):
+    for name in "ab":
+        for number in range(2):
+            draw(tmp_path / name / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"a prepared file in .*nope\.safetensors, got none there; check the path"):
+        spell("./nope.safetensors")
+
+
+def test_a_prepared_file_whose_name_cannot_name_a_data_set_is_refused(tmp_path):
+    (tmp_path / "my set.safetensors").touch()
+    with pytest.raises(ConfigError, match=r"a name of letters, digits and .*, got .*my set\.safetensors; rename it"):
+        spell(f"{tmp_path}/my set.safetensors")
+
+
+def test_names_that_are_not_latin_stay_apart():
+    names = {spell(f"./{name}")["name"] for name in ("猫", "фото", "фото-1", "猫-1", "photos")}
+    assert len(names) == 5
+    assert all(DataConfig(name=name).name == name for name in names)
+    assert "photos" in names

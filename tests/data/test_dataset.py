@@ -116,3 +116,26 @@ def test_a_huge_label_is_refused_before_a_name_is_made_for_each_number_below_it(
     x, y, tx, ty = arrays()
     with pytest.raises(DataError, match=f"got label {10**15} among 6"):
         Dataset.from_arrays(x, np.where(y == 2, 10**15, y), tx, ty)
+
+
+@pytest.mark.parametrize("names", [np.array(["a", "b", "c"]), ["a", "b", "c"], "abc"])
+def test_class_names_are_plain_texts_however_they_come(tmp_path, names):
+    x, y, tx, ty = arrays()
+    dataset = Dataset.from_arrays(x, y, tx, ty, class_names=names)
+    assert [type(name) for name in dataset.class_names] == [str] * 3
+    assert dataset.fingerprint == Dataset.from_arrays(x, y, tx, ty, class_names=("a", "b", "c")).fingerprint
+
+
+def test_numbers_as_class_names_survive_saving(tmp_path):
+    x, y, tx, ty = arrays()
+    dataset = Dataset.from_arrays(x, y, tx, ty, class_names=[3, 4, 5])
+    dataset.save(tmp_path / "a.safetensors")
+    assert Dataset.from_path(tmp_path / "a.safetensors").fingerprint == dataset.fingerprint
+
+
+def test_a_home_folder_is_found_again_by_who_saves_and_who_reads(dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    dataset.save("~/a.safetensors")
+    assert Dataset.from_path("~/a.safetensors").fingerprint == dataset.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

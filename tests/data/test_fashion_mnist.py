@@ -69,9 +69,11 @@ def test_files_that_are_not_the_official_ones_are_refused(tmp_path, file, conten
         read(folder)
 
 
-def test_a_broken_gzip_file_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"])
+@pytest.mark.parametrize("damage", [lambda c: c[:-100], lambda c: c[:-4], lambda c: c[:-8] + bytes(4) + c[-4:]])
+def test_a_broken_gzip_file_is_refused(tmp_path, name, damage):
     folder = write(tmp_path, ".gz", gzip.compress)
-    file = folder / "train-images-idx3-ubyte.gz"
-    file.write_bytes(file.read_bytes()[:-100])
+    file = folder / name
+    file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(DataError, match="promises, got fewer"):
         read(folder)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from s6mod.data import Dataset
-from s6mod.errors import DataError
+from s6mod.errors import ConfigError, DataError
 
 
 def test_class_folders_become_a_data_set(tmp_path, draw):
@@ -71,6 +71,8 @@ def test_folders_inside_a_class_belong_to_it_and_other_files_are_left(photos, dr
     (photos / "cat" / "notes.txt").write_text("not an image")
     (photos / "cat" / ".hidden.png").write_text("not an image")
     (photos / ".git").mkdir()
+    for name in ("paper.pdf", "features.h5", "clip.mpg"):  # Pillow knows these names, but decodes none of them
+        (photos / "cat" / name).write_bytes(b"not an image")
     dataset = Dataset.from_path(photos)
     assert (dataset.train_labels == 0).sum() + (dataset.test_labels == 0).sum() == 6
 
@@ -88,6 +90,10 @@ def test_folders_inside_a_class_belong_to_it_and_other_files_are_left(photos, dr
         (lambda root, draw: (root / "dog" / "l.png").symlink_to("/etc/passwd"), "the symbolic link .*l.png; replace"),
         (lambda root, draw: (root / "owl").symlink_to(root / "dog"), "the symbolic link .*owl; replace"),
         (lambda root, draw: os.mkfifo(root / "dog" / "p.png"), "the device or pipe .*p.png; remove"),
+        (
+            lambda root, draw: [(root / old).rename(root / new) for old, new in (("cat", "Testing"), ("dog", "Train"))],
+            "a folder for each class in .*, got the splits Testing, Train; name them train and test",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(photos, draw, change, hint):
@@ -130,3 +136,19 @@ def test_a_path_that_is_no_data_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(DataError, match=r"an image folder, an .npz or a .csv file, got .*thesis\.tex"):
         Dataset.from_path(tmp_path / "thesis.tex")
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"size": 0}, "a size of 8 pixels or more, got 0"),
+        ({"size": 7}, "got 7"),
+        ({"size": 16.0}, "got 16.0"),
+        ({"test_fraction": 0}, "a test_fraction between 0 and 1, got 0"),
+        ({"test_fraction": 5}, "got 5"),
+        ({"test_fraction": float("nan")}, "got nan"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(photos, options, hint):
+    with pytest.raises(ConfigError, match=hint):
+        Dataset.from_path(photos, **options)

@@ -30,6 +30,8 @@ def test_formats_are_told_by_content(tmp_path, suffix):
 def test_sixteen_bits_keep_their_range(tmp_path):
     Image.fromarray(np.array([[0, 0x7F00, 0xFFFF]], np.uint16)).save(tmp_path / "x.png")
     assert read_image(tmp_path / "x.png", None, "x")[0].tolist() == [[0, 0x7F, 0xFF]]
+    (tmp_path / "x.pgm").write_bytes(b"P5 3 1 65535\n" + np.array([0, 0x7F00, 0xFFFF], ">u2").tobytes())
+    assert read_image(tmp_path / "x.pgm", None, "x")[0].tolist() == [[0, 0x7F, 0xFF]]
     Image.fromarray(np.ones((2, 2), np.float32)).save(tmp_path / "x.tiff")
     with pytest.raises(BadImageError, match="32 bits per pixel"):
         read_image(tmp_path / "x.tiff", None, "x")

@@ -73,6 +73,12 @@ def test_blocks_join_to_the_whole(tmp_path, monkeypatch):
         ({"images": np.asfortranarray(X), "labels": Y}, "got columns first; save it anew"),
         ({"images": X.astype(object), "labels": Y}, "got Python objects; save it anew"),
         ({**PARTS, "test_images": X[6:, :, :5]}, "training and test images of one shape"),
+        (
+            {"images": X, "labels": Y, "class_names": np.array("xyz")},
+            "class_names as a row of texts in .*, got .*shape \\(\\)",
+        ),
+        ({"images": X, "labels": Y, "class_names": np.array([["x"], ["y"], ["z"]])}, r"shape \(3, 1\)"),
+        ({"images": X, "labels": Y, "class_names": np.array([0.0, 1.0, 2.0])}, "got float64"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, arrays, hint):
@@ -93,6 +99,33 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
         (tmp_path / "a.npz").write_bytes(damaged)
         with pytest.raises(DataError, match=r"a\.npz"):
             Dataset.from_path(tmp_path / "a.npz")
+
+
+def test_any_damage_of_a_compressed_file_is_one_sentence(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", **PARTS)
+    content = (tmp_path / "a.npz").read_bytes()
+    found = 0
+    for position in range(0, len(content), 7):
+        (tmp_path / "a.npz").write_bytes(content[:position] + b"\xf7" + content[position + 1 :])
+        try:
+            Dataset.from_path(tmp_path / "a.npz")  # a byte that says nothing of the arrays may be another
+        except DataError as error:
+            found += "a.npz" in str(error)
+    assert found > len(content) // 14
+
+
+def test_members_that_are_no_arrays_are_not_taken_for_them(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as opened:
+        opened.writestr("images", "x")
+        opened.writestr("labels", "x")
+    with pytest.raises(DataError, match="got none; add images, labels"):
+        Dataset.from_path(tmp_path / "a.npz")
+
+
+def test_class_names_may_be_bytes_or_numbers(tmp_path):
+    dataset = read(tmp_path, images=X, labels=Y, class_names=np.array(["ä".encode(), b"y", b"z"]))
+    assert dataset.class_names == ("ä", "y", "z")
+    assert read(tmp_path, images=X, labels=Y, class_names=np.array([7, 8, 9])).class_names == ("7", "8", "9")
 
 
 def archive(path, **members):

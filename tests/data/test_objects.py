@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from s6mod.data import Dataset
-from s6mod.errors import DataError
+from s6mod.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (8, 6, 5, 3), dtype=np.uint8)
@@ -44,6 +44,16 @@ class Split(MapStyle):
         if isinstance(key, str):
             return self.labels
         return {"image": self.images[key], "label": self.labels[key]}
+
+
+class Endless(torch.utils.data.IterableDataset):
+    """Says how long it is, as some do, but has no rows by number."""
+
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        return iter([])
 
 
 FORMS = {
@@ -136,8 +146,27 @@ def test_undecoded_images_and_labels_that_are_words():
         (lambda: Dataset.from_torch(*[MapStyle(PIXELS * 1.0, LABELS)] * 2), r"row 0 of train: expected float images"),
         (lambda: Dataset.from_torch(*[MapStyle(["a.png"] * 8, LABELS)] * 2), "row 0 of train: expected images"),
         (lambda: Dataset.from_torch(*[MapStyle(PIXELS, ["a", "b"] * 4)] * 2, class_names=["a", "c"]), "got 'b'; name"),
+        (lambda: Dataset.from_torch(*[MapStyle(PIXELS, ["", "b"] * 4, ["a", "b"])] * 2), "got ''; name every class"),
+        (lambda: Dataset.from_torch(*[MapStyle(PIXELS, [2**70] * 8, ["a", "b"])] * 2), "labels in 0..1, got 11805916"),
+        (
+            lambda: Dataset.from_torch(*[MapStyle(PIXELS, torch.eye(8))] * 2),
+            r"class ids .* got an array \(8,\) at position 0",
+        ),
+        (
+            lambda: Dataset.from_torch(*[MapStyle(PIXELS, np.eye(8))] * 2),
+            r"class ids .* got an array \(8,\) at position 0",
+        ),
+        (lambda: Dataset.from_torch(*[Split(PIXELS, LABELS)] * 2), r"\(image, label\) in row 0 of train, got dict"),
+        (lambda: Dataset.from_torch([(PIXELS[0],)], [(PIXELS[0],)]), r"\(image, label\) in row 0 of train, got tuple"),
+        (lambda: Dataset.from_torch(*[MapStyle([[[1, 2], [3]]] * 8, LABELS)] * 2), "row 0 of train: expected images"),
+        (lambda: Dataset.from_torch(Endless(), Endless()), "which only iterates; loop over it"),
     ],
 )
 def test_mistakes_are_one_sentence(make, hint):
     with pytest.raises(DataError, match=hint):
         make()
+
+
+def test_a_size_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="a size of 8 pixels or more, got 0"):
+        Dataset.from_torch(*[MapStyle(PIXELS, LABELS)] * 2, size=0)

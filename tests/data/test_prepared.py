@@ -100,6 +100,9 @@ def test_a_header_of_an_absurd_length_is_not_read(file):
         describe(file)
     with pytest.raises(DataError, match="No such file"):
         describe(file.with_name("nothing"))
+    file.write_bytes((10**5).to_bytes(8, "little") + b"[" * 10**5)  # of an absurd depth
+    with pytest.raises(DataError, match="changed or damaged"):
+        describe(file)
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(file, monkeypatch):

@@ -98,6 +98,16 @@ def test_making_a_plan_touches_no_global_generator():
     assert np.random.rand() == np.random.RandomState(1).rand()
 
 
+@pytest.mark.parametrize("kind", ["class-incremental", "blurry", "repeated", "task-free"])
+def test_a_plan_does_not_depend_on_the_default_type(kind):
+    usual = plan_of(kind=kind, each=30, imbalance=3.0).hash
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert plan_of(kind=kind, each=30, imbalance=3.0).hash == usual
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_plans_are_the_same_for_ever():
     """Published runs name these plans by their hashes."""
     assert plan_of().hash == "6d2bd213eef3"

@@ -42,6 +42,12 @@ def test_numbers_as_labels_are_ordered_as_numbers(table):
     assert dataset.train_labels.tolist() == [2, 1, 0]
 
 
+def test_so_are_numbers_with_a_sign_or_a_point_and_long_ones(table):
+    labels = ("10.0", "2", "-1", "9" * 5000)
+    rows = [f"{split}{n}.png,{label},{split}" for split in ("train", "test") for n, label in enumerate(labels)]
+    assert Dataset.from_path(table(*rows)).class_names == ("-1", "2", "10.0", "9" * 5000)
+
+
 @pytest.mark.parametrize(
     ("lines", "header", "hint"),
     [
@@ -55,6 +61,14 @@ def test_numbers_as_labels_are_ordered_as_numbers(table):
         (["a.png,cat,train", "b.png,dog,test"], "path,label,split", "training image of every class .*none of 'dog'"),
         (["a.png,cat,train", "b.png,cat,test"], "path,label,split", "at least two classes, got 1"),
         ([], "path,label", "rows of images in .*, got none; add some"),
+        (["a.png,cat", "b.png,dog,test"], "path,label", "2 columns in .*line 3, got more; quote what holds a comma"),
+        (["a.png,cat,1"], "path,label,label", "the column label once in .*, got it 2 times"),
+        (
+            ["a.png,cat,train", "./a.png,cat,test"],
+            "path,label,split",
+            r"each image once, got .*a\.png again in .*line 3",
+        ),
+        (["a.png,cat", f"{'x' * 300},cat"], "path,label", r"the image .*x of .*line 3, got no such file; mend"),
     ],
 )
 def test_mistakes_are_one_sentence(table, lines, header, hint):

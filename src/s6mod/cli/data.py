@@ -1,7 +1,10 @@
 """``s6mod data``: what data sets there are, and getting one ready."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self
 
 import typer
 from rich.console import Console
@@ -51,6 +54,7 @@ def data(
 ) -> None:
     """List the data sets; prepare one that is fetched, brought or your own; show a stream of one."""
     from s6mod.data.catalog import default_root, known, unknown
+    from s6mod.data.official import OFFICIAL
     from s6mod.data.own import is_path
     from s6mod.data.prepared import prepared_file
     from s6mod.data.split import Reading
@@ -67,19 +71,31 @@ def data(
             )
         _list(root, console)
     elif stream or plot is not None:
+        if given is not None or name is not None or skip_bad:
+            raise typer.BadParameter(
+                "--from, --name and --skip-bad prepare a data set; leave them out to show a stream"
+            )
         _show_stream(what, data_root, reading, stream or [], seed, plot)
     elif what in known:
         if name is not None or reading != Reading(skip_bad=skip_bad):
             raise typer.BadParameter(
                 f"expected {what} alone; --name, --size, --test-fraction and --split-seed do not fit"
             )
+        if given is not None and what not in OFFICIAL:
+            raise typer.BadParameter(f"expected {what} alone, which is built in; --from does not fit")
         _prepare_published(what, given, root, skip_bad, console)
     elif given is not None:
         raise typer.BadParameter(f"--from goes with one of {', '.join(known)}; give the path of your own data alone")
-    elif is_path(what) or Path(what).exists():
+    elif is_path(what):
         _prepare_own(Path(what).expanduser(), name, root, reading, console)
     elif prepared_file(root, what).is_file():
+        if name is not None or reading != Reading():
+            raise typer.BadParameter(f"{what} is prepared; give the path of what it was made of to prepare it anew")
         _check(what, root, console)
+        if Path(what).exists():
+            console.print(f"this was prepared before; write ./{what} to prepare the one in this folder")
+    elif Path(what).exists():
+        _prepare_own(Path(what), name, root, reading, console)
     else:
         raise unknown(what, root)
 
@@ -124,7 +140,7 @@ def _prepare_published(name: str, given: Path | None, root: Path, skip_bad: bool
     from s6mod.data.prepared import prepared_file
 
     if name in OFFICIAL and (given is not None or not prepared_file(root, name).is_file()):
-        with _Bars(console) as bars:
+        with _ends_tidily(), _Bars(console) as bars:
             place = given.expanduser() if given is not None else None
             skipped = acquire_official(OFFICIAL[name], root, place, skip_bad, bars)
         _tell_skipped(skipped, console)
@@ -140,7 +156,7 @@ def _prepare_own(path: Path, name: str | None, root: Path, reading: "Reading", c
     chosen = checked_name(name or name_of(path))
     if chosen in known:
         raise ConfigError(f"expected a name that is free, got {chosen!r}, a published data set; give another --name")
-    with _Bars(console) as bars:
+    with _ends_tidily(), _Bars(console) as bars:
         skipped = acquire_own(path, root, chosen, reading, bars)
     _tell_skipped(skipped, console)
     _check(chosen, root, console)
@@ -161,6 +177,20 @@ def _check(name: str, root: Path, console: Console) -> None:
         console.print(str(file))
     elsewhere = "" if root == default_root() else f" --data-root {root}"
     console.print(f"train on it: s6mod train --data {name}{elsewhere}")
+
+
+@contextmanager
+def _ends_tidily() -> Iterator[None]:
+    """Whoever is told to end, by a scheduler or ``timeout``, first clears away what is half-written."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Bars:

@@ -1,19 +1,24 @@
 """Getting a data set ready: fetched or brought, unpacked aside, and prepared into one file under the data folder."""
 
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from s6mod.data.archives import is_archive, sole_folder, unpack
+from s6mod.data.archives import is_archive, sole_folder, unpack, visible
 from s6mod.data.download import Download, fetch
 from s6mod.data.official import Official
 from s6mod.data.own import own_source
-from s6mod.data.prepared import prepare, prepared_file
+from s6mod.data.prepared import SUFFIX, prepare, prepared_file
 from s6mod.data.source import Source
 from s6mod.data.split import Reading
 from s6mod.errors import DataError
+
+STALE = 24 * 3600  # seconds
 
 
 class Progress(Protocol):
@@ -35,9 +40,9 @@ def acquire_official(
     folder = root / "downloads"
     files = [_fetch(download, folder, progress) for download in official.downloads]
     skipped = _from_files(official, root, files[0] if is_archive(files[0]) else folder, skip_bad, progress)
-    for file in files:  # the prepared file holds all that is in them
-        file.unlink()
-    if not any(folder.iterdir()):
+    for file in files:  # the prepared file holds all that is in them; another command may have cleared them away
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # of others' downloads
         folder.rmdir()
     return skipped
 
@@ -45,8 +50,10 @@ def acquire_official(
 def acquire_own(path: Path, root: Path, name: str, reading: Reading, progress: Progress) -> list[str]:
     """Prepare own data: an image folder, an ``.npz`` or ``.csv`` file, or an archive of one of these."""
     with _content(path, root) as content:
-        place = path if content == path else _inner(content)
-        return _prepare(own_source(place, name, reading), root, progress)
+        if content == path:
+            return _prepare(own_source(path, name, reading), root, progress)
+        source = own_source(_inner(content), name, reading)
+        return _prepare(replace(source, origin=f"archive {path.name}"), root, progress)
 
 
 def _from_files(official: Official, root: Path, given: Path, skip_bad: bool, progress: Progress) -> list[str]:
@@ -74,6 +81,7 @@ def _prepare(source: Source, root: Path, progress: Progress) -> list[str]:
 @contextmanager
 def _content(path: Path, root: Path) -> Iterator[Path]:
     """The path itself, or of an archive what it holds, in a folder that is gone afterwards."""
+    _clear(root)
     if not path.exists():
         raise DataError(f"expected a folder or an archive, got {path}, which is not there; check the path")
     if not is_archive(path):
@@ -85,9 +93,16 @@ def _content(path: Path, root: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+def _clear(root: Path) -> None:
+    """Remove what commands that were killed have left, a day later: what is written to now is younger."""
+    for path in [*root.glob(f".*{SUFFIX}.*.part"), *root.glob(".unpacked-*")]:
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def _inner(folder: Path) -> Path:
     """The data in an unpacked archive: one file, or a folder."""
     folder = sole_folder(folder)
-    inside = list(folder.iterdir())
-    tables = [path for path in inside if path.suffix.lower() in (".csv", ".npz")]
+    tables = [path for path in visible(folder) if path.suffix.lower() in (".csv", ".npz")]
     return tables[0] if len(tables) == 1 else folder

@@ -5,6 +5,7 @@ left out.
 """
 
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -19,12 +20,20 @@ MAX_BYTES = 200 << 30  # unpacked
 MAX_RATIO = 100  # unpacked to packed, where it matters:
 HARMLESS = 100 << 20  # below so many bytes a high ratio is no harm
 CHUNK = 1 << 20
-DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+DAMAGE = (
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError,
+    UnicodeDecodeError, struct.error,
+)  # fmt: skip
 
 
 def is_archive(path: Path) -> bool:
     """Whether a file is a zip or tar archive that can be unpacked; an ``.npz`` is data."""
-    return path.is_file() and path.suffix.lower() != ".npz" and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
+    if not path.is_file() or path.suffix.lower() == ".npz":
+        return False
+    try:
+        return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+    except EOFError:  # a compressed one that breaks off at its beginning: told when it is unpacked
+        return True
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -71,9 +80,14 @@ def refuse_bomb(archive: Path, unpacked: int) -> None:
 
 def sole_folder(folder: Path) -> Path:
     """The first folder on the way down that holds more than one folder: archives like to wrap what they hold."""
-    while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
+    while len(inside := visible(folder)) == 1 and inside[0].is_dir():
         folder = inside[0]
     return folder
+
+
+def visible(folder: Path) -> list[Path]:
+    """What a folder holds, without hidden files such as macOS lays beside others."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
 
 
 def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:

@@ -34,7 +34,7 @@ def as_uint8_images(x: Images) -> Tensor:
             raise InputError("expected finite image values, got NaN; mend or drop the images that hold it")
         if low < 0 or high > 1:
             raise InputError(
-                f"expected float images in [0, 1], got values in [{low:.4g}, {high:.4g}]; "
+                f"expected float images in [0, 1], got values in [{low:.9g}, {high:.9g}]; "
                 "divide 0..255 values by 255, undo a normalisation, or pass uint8"
             )
         # In float32, because a product in half precision would be rounded once more before it becomes an integer.

@@ -106,7 +106,13 @@ def spell(text: str) -> dict[str, Any]:
     path = Path(text).expanduser().absolute()
     if name_of(path) == DIGITS:
         raise ConfigError(f"expected own data of another name than the built-in digits, got {text}; rename it")
-    return {"name": name_of(path), "root": str(path.parent if path.suffix == SUFFIX else path)}
+    if path.suffix != SUFFIX:
+        return {"name": name_of(path), "root": str(path)}
+    if not path.is_file():
+        raise DataError(f"expected a prepared file in {path}, got none there; check the path")
+    if name_of(path) != path.stem:
+        raise ConfigError(f"expected a prepared file with a name of letters, digits and . _ + -, got {path}; rename it")
+    return {"name": path.stem, "root": str(path.parent)}
 
 
 def checked_name(name: str) -> str:
@@ -120,7 +126,7 @@ def checked_name(name: str) -> str:
 
 def inventory(root: Path) -> list[Entry]:
     """What is known, and what of it is there."""
-    own = sorted(path.stem for path in root.glob(f"*{SUFFIX}") if path.stem not in known)
+    own = sorted(path.stem for path in root.glob(f"*{SUFFIX}") if path.stem not in known and path.is_file())
     return [_entry(name, root) for name in (*known, *own)]
 
 

@@ -31,6 +31,8 @@ class Dataset:
     class_names: tuple[str, ...]  # the label is the position
 
     def __post_init__(self) -> None:
+        plain = tuple(map(str, self.class_names))  # of NumPy texts or numbers too: names are hashed, and saved as texts
+        object.__setattr__(self, "class_names", plain)
         check_class_names(self.name, self.class_names)
         for split, images, labels in (
             ("training", self.train_images, self.train_labels),
@@ -141,8 +143,9 @@ class Dataset:
         def split(images: Tensor, labels: Tensor) -> Split:
             return Split(len(labels), lambda: iter([(images.cpu().numpy(), labels.numpy())]))
 
+        file = Path(path).expanduser()
         train, test = split(self.train_images, self.train_labels), split(self.test_images, self.test_labels)
-        prepare(Source(self.name, self.class_names, self.image_shape, train, test, "a Dataset in Python"), Path(path))
+        prepare(Source(self.name, self.class_names, self.image_shape, train, test, "a Dataset in Python"), file)
 
     @property
     def num_classes(self) -> int:

@@ -19,6 +19,7 @@ PREFIXES = ("train", "t10k")
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 MAX_SIDE = 1024
 MAX_COUNT = 10_000_000
+DAMAGE = (OSError, EOFError, zlib.error)
 
 
 def fashion_mnist_source(folder: Path) -> Source:
@@ -86,13 +87,21 @@ def _header(stream: IO[bytes], file: Path, dimensions: int) -> list[int]:
 def _read(stream: IO[bytes], count: int, file: Path) -> bytes:
     try:
         content = stream.read(count)
-    except (OSError, EOFError, zlib.error):
+    except DAMAGE:
         content = b""
     if len(content) != count:
-        raise DataError(f"expected the bytes that the header of {file} promises, got fewer; fetch the official file")
+        raise _fewer(file)
     return content
 
 
 def _expect_end(stream: IO[bytes], file: Path) -> None:
-    if stream.read(1):
+    try:
+        more = stream.read(1)
+    except DAMAGE:  # gzip's checksum stands at the end
+        raise _fewer(file) from None
+    if more:
         raise DataError(f"expected the bytes that the header of {file} promises, got more; fetch the official file")
+
+
+def _fewer(file: Path) -> DataError:
+    return DataError(f"expected the bytes that the header of {file} promises, got fewer; fetch the official file")

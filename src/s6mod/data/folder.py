@@ -9,6 +9,7 @@ from s6mod.data.split import Reading
 from s6mod.errors import DataError
 
 TEST_NAMES = ("test", "val")  # the first one there is
+SPLIT_WORDS = {"train", "training", "test", "testing", "val", "valid", "validation"}  # no names of classes
 
 
 def folder_source(path: Path, name: str, reading: Reading) -> Source:
@@ -29,14 +30,20 @@ def folder_source(path: Path, name: str, reading: Reading) -> Source:
         raise DataError(
             f"expected a folder for each class in {top}, got none; sort the images into folders named by class"
         )
+    if all(class_name.lower() in SPLIT_WORDS for class_name in class_names):
+        raise DataError(
+            f"expected a folder for each class in {top}, got the splits {', '.join(class_names)}; "
+            "name them train and test"
+        )
     train = _files(top, class_names)
     return files_source(name, class_names, train, _files(tests[0], class_names) if tests else None, reading, origin)
 
 
 def _files(top: Path, class_names: tuple[str, ...]) -> Files:
     classes = [entry for entry in entries(top) if entry.is_dir()]
+    labels = {class_name: label for label, class_name in enumerate(class_names)}
     for folder in classes:
-        if folder.name not in class_names:
+        if folder.name not in labels:
             raise DataError(
                 f"expected the classes of train in {top}, got a further one, {folder.name!r}; add it to train"
             )
@@ -45,8 +52,7 @@ def _files(top: Path, class_names: tuple[str, ...]) -> Files:
         images = _images(folder)
         if not images:
             raise DataError(f"expected images in {folder}, got none; add some, or remove the empty class")
-        label = class_names.index(folder.name)
-        files += [(file, label) for file in images]
+        files += [(file, labels[folder.name]) for file in images]
     return files
 
 

@@ -15,7 +15,9 @@ from PIL import Image, ImageOps
 from s6mod.errors import DataError
 
 MAX_PIXELS = 64_000_000  # in one image; a decoder allocates several bytes for each
+SIXTEEN_BITS = ("PNG", "PPM")  # formats whose mode "I" holds no more
 RUNS_PROGRAMS = {"EPS"}  # formats that Pillow decodes by calling another program
+NOT_DECODED = {"BUFR", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}  # those it knows by name alone, or writes only
 
 
 class BadImageError(DataError):
@@ -25,7 +27,8 @@ class BadImageError(DataError):
 @functools.cache
 def image_suffixes() -> frozenset[str]:
     """The file name endings of all formats that are read, in lower case with their dot."""
-    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name not in RUNS_PROGRAMS)
+    left = RUNS_PROGRAMS | NOT_DECODED
+    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name not in left)
 
 
 def image_size(file: Path) -> tuple[int, int]:
@@ -47,7 +50,8 @@ def pixels_of(image: Image.Image, size: tuple[int, int] | None, where: str) -> N
             f"expected at most {MAX_PIXELS:,} pixels in {where}, got {image.width}x{image.height}; shrink or remove it"
         )
     try:
-        upright = _rgb(ImageOps.exif_transpose(image))
+        deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS)
+        upright = _rgb(ImageOps.exif_transpose(image), deep)
         if size is not None and (upright.height, upright.width) != size:
             upright = upright.resize(size[::-1], Image.Resampling.BICUBIC)  # Pillow's filters are antialiased
         return np.ascontiguousarray(np.asarray(upright).transpose(2, 0, 1))
@@ -71,8 +75,8 @@ def _formats() -> list[str]:
     return [name for name in Image.OPEN if name not in RUNS_PROGRAMS]
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):  # Pillow would cut all values above 255
+def _rgb(image: Image.Image, deep: bool) -> Image.Image:
+    if deep:  # 16 bits: Pillow would cut all values above 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise ValueError("32 bits per pixel")

@@ -10,15 +10,16 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from s6mod.data.archives import refuse_bomb
+from s6mod.data.archives import DAMAGE, refuse_bomb
 from s6mod.data.arrays import CHANNELS, as_labels, as_uint8_images
+from s6mod.data.pickles import as_text
 from s6mod.data.source import Block, Source, Split, rows_of_block
-from s6mod.data.split import Reading, held_out
+from s6mod.data.split import LEAST_SIDE, Reading, held_out
 from s6mod.errors import DataError, InputError
 
 Blocks = Callable[[], Iterator[Block]]
 WHOLE = ("images", "labels")
-LEAST_SIDE = 8  # pixels that the backbones need
+BROKEN = (*DAMAGE, OSError, KeyError, ValueError, RuntimeError)  # as a damaged archive or array may fail
 PARTS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -80,10 +81,10 @@ class _Archive:
             self.zip = zipfile.ZipFile(path)
         except OSError as error:
             raise DataError(f"expected a readable file {path}, got: {error.strerror}; check the path") from None
-        except zipfile.BadZipFile:
+        except DAMAGE:
             raise DataError(f"expected arrays saved by numpy.savez in {path}, got another file; save them so") from None
         refuse_bomb(path, sum(member.file_size for member in self.zip.infolist()))
-        self.keys = {member.removesuffix(".npy") for member in self.zip.namelist()}
+        self.keys = {name.removesuffix(".npy") for name in self.zip.namelist() if name.endswith(".npy")}
 
     def __enter__(self) -> "_Archive":
         return self
@@ -100,7 +101,13 @@ class _Archive:
     def class_names(self, present: NDArray[np.int64]) -> tuple[str, ...]:
         """Those in the file, else the labels that are ``present``, which then leave no gap."""
         if "class_names" in self.keys:
-            return tuple(map(str, self._whole("class_names").tolist()))
+            names = self._whole("class_names")
+            if names.ndim != 1 or names.dtype.kind not in "USiu":
+                raise DataError(
+                    f"expected class_names as a row of texts in {self.path}, got {names.dtype} of shape {names.shape}; "
+                    "save them so"
+                )
+            return tuple(as_text(name) if isinstance(name, bytes) else str(name) for name in names.tolist())
         gaps = np.flatnonzero(present != np.arange(len(present)))
         if len(gaps):
             raise DataError(
@@ -153,7 +160,7 @@ class _Archive:
     def _stream(self, key: str) -> IO[bytes]:
         try:
             return self.zip.open(f"{key}.npy")
-        except (RuntimeError, zipfile.BadZipFile):  # a password, an unknown compression, a damaged entry
+        except BROKEN:  # a password, an unknown compression, a damaged entry
             raise self._damaged() from None
 
     def _header(self, stream: IO[bytes], key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -162,7 +169,7 @@ class _Archive:
             reader = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
             shape, fortran, dtype = reader(stream)
             whole = self.zip.getinfo(f"{key}.npy").file_size == stream.tell() + prod(shape) * dtype.itemsize
-        except (KeyError, ValueError, EOFError, zipfile.BadZipFile):
+        except BROKEN:
             raise self._damaged() from None
         if dtype.hasobject or fortran:
             kind = "Python objects" if dtype.hasobject else "columns first"
@@ -174,7 +181,7 @@ class _Archive:
     def _read(self, stream: IO[bytes], count: int) -> bytes:
         try:
             content = stream.read(count)
-        except (OSError, EOFError, zipfile.BadZipFile, ValueError):
+        except BROKEN:
             raise self._damaged() from None
         if len(content) != count:
             raise self._damaged()

@@ -5,6 +5,7 @@ Read row by row into memory: images may be Pillow images, arrays, tensors, or th
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from s6mod.data.arrays import as_uint8_images
 from s6mod.data.dataset import Dataset
@@ -26,10 +28,11 @@ Row = Callable[[int], tuple[Any, Any]]  # image and label by position
 
 def read_torch(train: Any, test: Any, size: int | None, class_names: Sequence[str] | None, name: str) -> Dataset:
     """A data set from two map-style data sets that yield (image, label)."""
+    size = Reading(size).size  # one that is none is refused
     parts = []
     for split, data in (("train", train), ("test", test)):
         _require_rows(data, split)
-        parts.append(_read(lambda row, data=data: data[row][:2], range(len(data)), size, split))  # type: ignore[misc]
+        parts.append(_read(_pairs(data, split), range(len(data)), size, split))
     names = class_names if class_names is not None else getattr(train, "classes", None)
     return _join(parts[0], parts[1], names, name)
 
@@ -65,6 +68,19 @@ def read_huggingface(data: Any, columns: tuple[str, str], test: Any, reading: Re
     return _join(read(train, rows[0], "train"), read(train, rows[1], "train"), names, name)
 
 
+def _pairs(data: Any, split: str) -> Row:
+    def row(position: int) -> tuple[Any, Any]:
+        values = data[position]
+        if not isinstance(values, tuple | list) or len(values) < 2:
+            raise DataError(
+                f"expected (image, label) in row {position} of {split}, got {type(values).__name__}; "
+                "wrap the data set in one that gives them"
+            )
+        return values[0], values[1]
+
+    return row
+
+
 def _splits(data: Any, test: Any) -> tuple[Any, Any]:
     if not isinstance(data, Mapping):
         return data, test
@@ -80,7 +96,8 @@ def _splits(data: Any, test: Any) -> tuple[Any, Any]:
 
 
 def _require_rows(data: Any, split: str) -> None:
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+    iterates = isinstance(data, IterableDataset)  # which inherits a __getitem__ that does nothing
+    if iterates or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise DataError(
             f"expected rows by number in {split}, got {type(data).__name__}, which only iterates; "
             "loop over it and give each batch to Learner.learn"
@@ -118,7 +135,10 @@ def _pixels(image: Any, size: int | None, where: str) -> NDArray[np.uint8]:
         return read_image(content, square, where)
     if isinstance(image, Image.Image):
         return pixels_of(image, square, where)
-    array = image if isinstance(image, Tensor) else np.asarray(image)
+    try:
+        array = image if isinstance(image, Tensor) else np.asarray(image)
+    except ValueError:  # lists of unequal lengths
+        array = np.array(None)
     if array.ndim == 2:
         array = array[None]
     elif array.ndim == 3 and not isinstance(array, Tensor) and array.shape[2] in (1, 3):
@@ -146,16 +166,20 @@ def _numbered(labels: list[Any], names: Sequence[str] | None) -> tuple[tuple[str
     if all(isinstance(label, str) for label in labels):
         class_names = tuple(names) if names is not None else tuple(sorted(set(labels)))
         numbers = {class_name: number for number, class_name in enumerate(class_names)}
-        if unknown := next((label for label in labels if label not in numbers), None):
-            raise DataError(f"expected labels among the class names, got {unknown!r}; name every class")
+        for label in labels:
+            if label not in numbers:
+                raise DataError(f"expected labels among the class names, got {label!r}; name every class")
         return class_names, np.array([numbers[label] for label in labels], np.int64)
-    values = [label.item() if hasattr(label, "item") else label for label in labels]
+    values = [label.item() if prod(getattr(label, "shape", (0,))) == 1 else label for label in labels]
     for position, value in enumerate(values):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            got = f"an array {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
             raise DataError(
-                f"expected class ids from 0 on or names as labels, got {value!r} at position {position}; convert them"
+                f"expected class ids from 0 on or names as labels, got {got} at position {position}; convert them"
             )
     top = max(values)
+    if names is not None and top >= len(names):
+        raise DataError(f"expected labels in 0..{len(names) - 1}, got {top}; renumber or name the classes")
     if names is None and top >= len(values):
         raise DataError(
             f"expected labels 0..C-1 without gaps, got label {top} among {len(values)} images; renumber the classes"

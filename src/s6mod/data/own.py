@@ -1,5 +1,6 @@
 """A person's own data by its path: which reader takes it, and what it is called."""
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -37,4 +38,8 @@ def name_of(path: Path) -> str:
     """A name for the data at a path: its last part, without what a name cannot hold."""
     last = os.path.basename(os.path.abspath(path))
     stem = re.sub(r"\.(npz|csv|safetensors)$", "", ARCHIVE.sub("", last), flags=re.IGNORECASE)
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", stem).strip("-.+_") or "own"
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", stem).strip("-.+_") or "own"
+    if stem.isascii():
+        return name
+    # What is left of other scripts may be the same for many: a mark keeps them apart.
+    return f"{name}-{hashlib.sha256(os.fsencode(stem)).hexdigest()[:6]}"

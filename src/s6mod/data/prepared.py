@@ -90,7 +90,7 @@ def describe(path: Path) -> Description:
             str(about["origin"]),
             str(metadata["sha256"]),
         )
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         raise _damaged(path) from None
 
 

@@ -7,7 +7,9 @@ import torch
 from numpy.typing import NDArray
 
 from s6mod.engine.random import generator
-from s6mod.errors import DataError
+from s6mod.errors import ConfigError, DataError
+
+LEAST_SIDE = 8  # pixels that the backbones need
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,23 @@ class Reading:
     split_seed: int = 0  # names that split
     skip_bad: bool = False  # pass over unreadable images instead of refusing them
 
+    def __post_init__(self) -> None:
+        if self.size is not None and not (isinstance(self.size, int | np.integer) and self.size >= LEAST_SIDE):
+            raise ConfigError(
+                f"expected a size of {LEAST_SIDE} pixels or more, got {self.size}; raise it, or leave it out"
+            )
+        if not 0 < self.test_fraction < 1:
+            raise ConfigError(f"expected a test_fraction between 0 and 1, got {self.test_fraction}; choose another")
+
 
 def held_out(labels: NDArray[np.int64], class_names: tuple[str, ...], reading: Reading) -> NDArray[np.bool_]:
     """Which samples (N,) are test samples: of each class the same share, at least one, never all."""
     draws = generator(reading.split_seed, "test split")
     test = np.zeros(len(labels), np.bool_)
+    by_class = np.argsort(labels, kind="stable")  # one sort, however many classes there are
+    starts = np.searchsorted(labels[by_class], np.arange(len(class_names) + 1))
     for label, name in enumerate(class_names):
-        own = np.flatnonzero(labels == label)
+        own = by_class[starts[label] : starts[label + 1]]
         if len(own) < 2:
             raise DataError(
                 f"expected at least two images of class {name!r}, to train and to test on, got {len(own)}; "

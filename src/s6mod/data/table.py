@@ -1,6 +1,9 @@
 """A CSV file of image paths and labels: columns ``path``, ``label`` and, optionally, ``split``."""
 
 import csv
+import os
+import re
+from decimal import Decimal
 from pathlib import Path
 
 from s6mod.data.files import Files, files_source, refuse_link
@@ -9,6 +12,8 @@ from s6mod.data.split import Reading
 from s6mod.errors import DataError
 
 SPLIT_NAMES = {"train": False, "test": True, "val": True}
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
+REST = ","  # the key of what stands beyond the last column
 
 
 def csv_source(path: Path, name: str, reading: Reading) -> Source:
@@ -31,20 +36,37 @@ def csv_source(path: Path, name: str, reading: Reading) -> Source:
 
 def _read(path: Path) -> list[tuple[Path, str, bool | None]]:
     """Path, label and whether it is a test image, of each row."""
+    rows, seen = [], set()
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            table = csv.DictReader(file)
-            columns = table.fieldnames or []
-            if not {"path", "label"} <= set(columns):
-                raise DataError(
-                    f"expected the columns path, label and perhaps split in {path}, "
-                    f"got {', '.join(columns) or 'none'}; name them in the first line"
-                )
-            return [_row(row, f"{path} line {table.line_num}", path.parent, "split" in columns) for row in table]
+        with path.open(newline="", encoding="utf-8-sig") as opened:
+            table = csv.DictReader(opened, restkey=REST)
+            columns = list(table.fieldnames or [])
+            _check_columns(columns, path)
+            for row in table:
+                where = f"{path} line {table.line_num}"
+                if any(row.pop(REST, ())):
+                    raise DataError(f"expected {len(columns)} columns in {where}, got more; quote what holds a comma")
+                file, label, is_test = _row(row, where, path.parent, "split" in columns)
+                if (name := os.path.normpath(file)) in seen:  # it might be trained and tested on, or have two labels
+                    raise DataError(f"expected each image once, got {file} again in {where}; remove one of the lines")
+                seen.add(name)
+                rows.append((file, label, is_test))
     except OSError as error:
         raise DataError(f"expected a readable table {path}, got: {error.strerror}; check the path") from None
     except (UnicodeDecodeError, csv.Error):
         raise DataError(f"expected a CSV file in UTF-8, got {path}, which is not; save it as such") from None
+    return rows
+
+
+def _check_columns(columns: list[str], path: Path) -> None:
+    if not {"path", "label"} <= set(columns):
+        raise DataError(
+            f"expected the columns path, label and perhaps split in {path}, "
+            f"got {', '.join(columns) or 'none'}; name them in the first line"
+        )
+    for column in ("path", "label", "split"):
+        if (count := columns.count(column)) > 1:
+            raise DataError(f"expected the column {column} once in {path}, got it {count} times; rename one")
 
 
 def _row(row: dict[str, str | None], where: str, folder: Path, has_split: bool) -> tuple[Path, str, bool | None]:
@@ -53,8 +75,12 @@ def _row(row: dict[str, str | None], where: str, folder: Path, has_split: bool) 
         if not values[column]:
             raise DataError(f"expected a {column} in {where}, got none; fill it in, or remove the line")
     file = folder / values["path"]
-    refuse_link(file)
-    if not file.is_file():
+    try:
+        refuse_link(file)
+        there = file.is_file()
+    except OSError:  # a name that is too long for any file
+        there = False
+    if not there:
         raise DataError(f"expected the image {file} of {where}, got no such file; mend the path")
     if not has_split:
         return file, values["label"], None
@@ -65,5 +91,5 @@ def _row(row: dict[str, str | None], where: str, folder: Path, has_split: bool) 
 
 def _class_names(labels: set[str]) -> tuple[str, ...]:
     """Classes in the order of their numbers if all are numbers, else of their names."""
-    numbers = all(label.isdecimal() for label in labels)
-    return tuple(sorted(labels, key=lambda label: (int(label), label) if numbers else (0, label)))
+    numbers = all(NUMBER.fullmatch(label) for label in labels)
+    return tuple(sorted(labels, key=lambda label: (Decimal(label) if numbers else 0, label)))

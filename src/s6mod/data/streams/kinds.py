@@ -25,10 +25,16 @@ class Samples:
 
     def by_class(self) -> Iterator[tuple[Tensor, int]]:
         """Positions (n,) of each class's samples, in the order of classes, with their home task."""
+        positions = grouped(self.labels, max(self.class_order) + 1)
         for label in self.class_order:
-            own = (self.labels == label).nonzero().flatten()
+            own = positions[label]
             if len(own):
                 yield own, int(self.homes[own[0]])
+
+
+def grouped(keys: Tensor, number: int) -> list[Tensor]:
+    """The positions, ascending, of each of the keys 0 ... number-1 in ``keys`` (N,), by one sort for all of them."""
+    return list(keys.argsort(stable=True).split(keys.bincount(minlength=number).tolist()))
 
 
 def class_incremental(samples: Samples, rng: torch.Generator) -> list[Tensor]:
@@ -59,7 +65,8 @@ def repeated(samples: Samples, probability: float, repeats: int, rng: torch.Gene
     """
     ids, tasks = [], []
     for own, home in samples.by_class():
-        back = torch.rand(samples.num_tasks, generator=rng) < probability
+        chances = torch.rand(samples.num_tasks, generator=rng, dtype=torch.float32)  # whatever torch's default is
+        back = chances < probability
         present = [home] + [task for task in range(home + 1, samples.num_tasks) if back[task]]
         visits = samples.ids[own[torch.randperm(len(own), generator=rng)]].repeat(repeats)
         for task, share in zip(present, visits.tensor_split(len(present)), strict=True):
@@ -88,5 +95,4 @@ def task_free(samples: Samples, spread: float, rng: torch.Generator) -> list[Ten
 
 def _shuffled(ids: Tensor, tasks: Tensor, num_tasks: int, rng: torch.Generator) -> list[Tensor]:
     """The ids of each task, in random order."""
-    of_task = [ids[tasks == task] for task in range(num_tasks)]
-    return [own[torch.randperm(len(own), generator=rng)] for own in of_task]
+    return [ids[own[torch.randperm(len(own), generator=rng)]] for own in grouped(tasks, num_tasks)]

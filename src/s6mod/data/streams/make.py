@@ -94,11 +94,12 @@ def _order_classes(num_classes: int, order: str | tuple[int, ...], seed: int) ->
 def _samples(labels: Tensor, task_classes: TaskClasses, imbalance: float, seed: int) -> Samples:
     """The samples that take part, with their home tasks."""
     order = tuple(label for classes in task_classes for label in classes)
-    home = torch.full((int(labels.max()) + 1,), -1)  # of each class; -1: it does not come
+    counts = labels.bincount(minlength=max(order) + 1).tolist()
+    home = torch.full((len(counts),), -1)  # of each class; -1: it does not come
     for task, classes in enumerate(task_classes):
-        home[[label for label in classes if label < len(home)]] = task
-        if not (home[labels] == task).any():
+        if not any(counts[label] for label in classes):
             raise DataError(f"expected samples for task {task}, got none of its classes {classes}; use fewer tasks")
+        home[list(classes)] = task
     ids = (home[labels] >= 0).nonzero().flatten()
     if imbalance > 1:
         ids = ids[_long_tail(labels[ids], order, imbalance, seed)]
@@ -114,8 +115,9 @@ def _long_tail(labels: Tensor, classes: tuple[int, ...], ratio: float, seed: int
     rng = generator(seed, "stream imbalance")
     ranks = torch.randperm(len(classes), generator=rng).tolist()
     keep = torch.zeros(len(labels), dtype=torch.bool)
+    positions = kinds.grouped(labels, max(classes) + 1)
     for label, rank in zip(classes, ranks, strict=True):
-        own = (labels == label).nonzero().flatten()
+        own = positions[label]
         share = ratio ** (-rank / max(len(classes) - 1, 1))
         keep[own[torch.randperm(len(own), generator=rng)][: max(1, round(share * len(own)))]] = True
     return keep
