@@ -561,7 +561,8 @@ def test_predicting_before_learning_is_refused():
     [
         ({"method": {"name": "er", "memory_bach": 3}}, "memory_batch"),
         ({"method": {"name": "er", "optimizer": {"lrr": 0.1}}}, "lr"),
-        ({"method": "errr"}, "did you mean 'er'"),
+        ({"method": "errr"}, "did you mean 'er'.*own: import its module first"),
+        ({"branch": {"alpha": 1.0}}, "expected a branch for its option 'alpha', got none; name one: confidence"),
         ({"branch": "s6mood"}, "did you mean 's6mod'"),
         ({"branch": {"name": "s6mod", "alpa": 1.0}}, "alpha"),
         ({"engine": {"devise": "cpu"}}, "device"),

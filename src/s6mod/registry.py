@@ -105,7 +105,9 @@ class Registry(Generic[P]):
 
     def __getitem__(self, name: str) -> type[P]:
         if name not in self:
-            raise ConfigError(f"expected a known {self.kind}, got {name!r}; {self.hint(name)}")
+            raise ConfigError(
+                f"expected a known {self.kind}, got {name!r}; {self.hint(name)} (one of your own: import its module first)"
+            )
         return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -129,6 +131,10 @@ class Registry(Generic[P]):
             return values
         if isinstance(values, str):
             values = {"name": values}
+        if isinstance(values, dict) and values and "name" not in values:
+            raise ConfigError(
+                f"expected a {self.kind} for its option {next(iter(values))!r}, got none; name one: {', '.join(self)}"
+            )
         if not isinstance(values, dict) or not isinstance(values.get("name"), str):
             raise ConfigError(
                 f"expected the name of a {self.kind} or a mapping with one, got {values!r}; known: {', '.join(self)}"

@@ -90,11 +90,11 @@ def test_labels_become_int64_on_the_host(y):
         ([0, 3], "got 3 at position 1"),
         ([0, -1], "got -1 at position 1"),
         (np.array([0, 2**64 - 1], dtype=np.uint64), "at position 1"),
-        ([2**70, 0], "array of numbers"),
+        ([2**70, 0], "list of numbers"),
         ([[0, 1]], r"shape \(N,\), got \(1, 2\)"),
         (1, r"shape \(N,\), got \(\)"),
         ([0, 1, 2], "expected 2 labels"),
-        (["cat", "dog"], "array of numbers"),
+        (["cat", "dog"], "list of numbers, got list; number the classes"),
     ],
 )
 def test_what_is_no_label_is_refused(y, hint):

@@ -148,7 +148,7 @@ def test_a_truncated_batch_is_named(tmp_path):
         ({"data": [1, 2]}, "the ndarray 'data'"),
         ({"labels": [0] * 9}, "expected 10 labels"),
         ({"labels": [10] * 10}, "labels in 0..9, got 10"),
-        ({"labels": ["cat"] * 10}, "labels as a NumPy or torch array of numbers"),
+        ({"labels": ["cat"] * 10}, "labels as an array or list of numbers"),
         ({"labels": None}, "the list 'labels'"),
     ],
 )

@@ -66,6 +66,12 @@ def test_damage_is_noticed(tmp_path, pattern, damage):
         read_state(tmp_path)
 
 
+def test_a_file_in_place_of_a_folder_is_no_damage(tmp_path):
+    (tmp_path / "record.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"got the file .*record\.json; a record of a run holds no network"):
+        read_state(tmp_path / "record.json")
+
+
 def test_a_full_disk_keeps_the_old_state_and_no_remains(tmp_path, monkeypatch):
     write_state(tmp_path, TREE, {"kind": "old"})
     before = sorted(p.name for p in tmp_path.iterdir())

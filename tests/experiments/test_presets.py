@@ -11,6 +11,7 @@ from s6mod.experiments.cells import parse, parse_all
 from s6mod.experiments.paper import TABLES, table
 from s6mod.experiments.presets import METHODS
 from s6mod.experiments.schema import complete, departures, setting
+from s6mod.experiments.tables import Results, filled
 
 CELLS = sorted({cell.training for name in TABLES for cell in table(name).cells(controls=True)}, key=lambda c: c.name)
 
@@ -170,3 +171,5 @@ def test_studies_say_what_they_change():
     assert setting(complete(published["beta = 25"].values())) == whole
     with pytest.raises(ConfigError, match="did you mean 'ablation'"):
         table("ablations")
+    with pytest.raises(ConfigError, match="did you mean 'all'"):
+        filled("alll", Results([]))

@@ -170,6 +170,15 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
     assert "did you mean 'acc'" in err
 
 
+def test_other_files_among_runs_are_neither_to_be_adopted_nor_removed(tmp_path, write_run, call):
+    write_run(tmp_path, "er/digits", accuracy=30.0)
+    (tmp_path / "study.json").write_text(json.dumps({"kind": "study", "title": "inside"}))
+    for arguments in (["runs", tmp_path], ["runs", "adopt", tmp_path]):
+        _, _, err = call(*arguments)
+        assert err.endswith(f"something else in {tmp_path}/study.json; give run folders and records alone\n")
+    assert "1 run: 1 finished" in call("runs", tmp_path)[1]
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_that_does_not_say_its_device_is_one_sentence(tmp_path, write_run, call, finished):
     folder = write_run(tmp_path, "er/digits", accuracy=30.0 if finished else None)

@@ -112,6 +112,10 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     s6mod, plus = (cost(complete(parse(f"er+s6mod/cifar100/2000{more}").values())) for more in ("", "/variant=plus"))
     assert plus.ms > 1.5 * s6mod.ms  # a second pass, which was not measured
     assert (s6mod.measured, plus.measured) == (True, False)
+    narrow = cost(complete(parse("ocm/cifar100/2000/method.network.width=16").values()))
+    assert not narrow.measured
+    assert narrow.ms < 0.5 * ocm.ms
+    assert narrow.memory_gib < 0.5 * ocm.memory_gib
     short = cost(complete(parse("er/digits/200/stream.samples_per_task=20").values()))
     assert (short.steps, short.wants_gpu) == (10, False)
 

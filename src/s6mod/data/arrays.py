@@ -88,7 +88,8 @@ def _as_tensor(x: Any, what: str) -> Tensor:
         return torch.from_numpy(array)
     except (TypeError, ValueError):
         kind = f"an array of {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise InputError(f"expected {what} as a NumPy or torch array of numbers, got {kind}; convert it") from None
+        hint = "number the classes 0, 1, ..." if what == "labels" else "convert it"
+        raise InputError(f"expected {what} as an array or list of numbers, got {kind}; {hint}") from None
 
 
 def _check_image_shape(images: Tensor) -> None:

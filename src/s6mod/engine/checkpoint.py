@@ -125,6 +125,10 @@ def _read_content(folder: Path) -> dict[str, Any]:
         intact = declared == _digest(content)
     except FileNotFoundError:
         raise CheckpointError(f"expected a saved state in {folder}, got no {STATE}; check the path") from None
+    except NotADirectoryError:
+        raise CheckpointError(
+            f"expected a folder with a saved state, got the file {folder}; a record of a run holds no network"
+        ) from None
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         intact = False
     if not intact:

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+WIDTH = 64  # of the networks that were timed
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -40,15 +42,15 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     branch = plain["branch"]["name"] if plain["branch"] else None
     views = method["networks"] * _own_view(plain["branch"] or {})
     images += data["size"] * views * table["view"]
-    ms = unit["pass"] * (method["passes"] + views) + unit["image"] * images
+    width = plain["method"].get("network", {}).get("width", WIDTH)
+    ms = unit["pass"] * (method["passes"] + views) + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
-    memory = unit["memory_gib"] * data["size"] * method["later"]
-    known = data["size"] == 1 and not views
+    memory = unit["memory_gib"] * data["size"] * method["later"] * width / WIDTH
+    known = data["size"] == 1 and not views and width == WIDTH
     measured = table["measured"].get(f"{name}+{branch}" if branch else name) if known else None
     if measured is not None:
         ms, memory = measured["ms"], measured["memory_gib"]
-    width = plain["method"].get("network", {}).get("width", 64)
-    cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / 64) ** 2) / cores()
+    cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
     steps = _steps(plain["stream"], data["images"], tasks)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
 

@@ -67,10 +67,10 @@ class PaperTable:
         yield from dict.fromkeys(line.cell for line in lines)
 
 
-def table(name: str) -> PaperTable:
-    """The table of that name."""
+def table(name: str, *others: str) -> PaperTable:
+    """The table of that name; ``others`` could have been meant as well."""
     if name not in _MAKERS:
-        raise ConfigError(f"expected a table of the paper, got {name!r}; {nearest(name, _MAKERS)}")
+        raise ConfigError(f"expected a table of the paper, got {name!r}; {nearest(name, (*_MAKERS, *others))}")
     return _MAKERS[name]()
 
 

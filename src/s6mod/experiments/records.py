@@ -36,6 +36,7 @@ def read_result(file: Path, sealed: bool) -> dict[str, Any]:
     text = _read(file)
     seal = _SEAL.match(text)
     if sealed and seal is None:
+        _parse(file, text)  # something else than a record has nothing to seal
         raise Unsealed(f"expected a checksum in {file}, got none; adopt it with: s6mod runs adopt {file}")
     if seal is not None and _sha256(_unsealed(text, seal)) != seal[1]:
         raise CheckpointError(f"expected {file} as it was written, got a changed byte; restore it or export it again")
@@ -107,7 +108,8 @@ def _parse(file: Path, text: str) -> dict[str, Any]:
         content = json.loads(text)
         version = content["format"]
     except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"expected the result of a run, got something else in {file}; remove it") from None
+        hint = "remove it" if file.name == "result.json" else "give run folders and records alone"
+        raise CheckpointError(f"expected the result of a run, got something else in {file}; {hint}") from None
     if version != FORMAT:
         raise CheckpointError(
             f"expected a result of format {FORMAT}, got format {version} in {file}; "

@@ -138,7 +138,7 @@ def filled(name: str, results: Results, only_run: bool = False) -> Filled:
     if name == "all":
         title, sections = "All results", results.everything("accuracy") + results.everything("forgetting")
     else:
-        paper = table(name)
+        paper = table(name, "all")
         title, sections = paper.title, list(paper.sections)
     rows = [row for section in sections for row in results.fill(section) if row.ours or not only_run]
     return Filled(name, title, rows)
