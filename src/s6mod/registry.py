@@ -105,9 +105,8 @@ class Registry(Generic[P]):
 
     def __getitem__(self, name: str) -> type[P]:
         if name not in self:
-            raise ConfigError(
-                f"expected a known {self.kind}, got {name!r}; {self.hint(name)} (one of your own: import its module first)"
-            )
+            own = "one of your own: import its module first"
+            raise ConfigError(f"expected a known {self.kind}, got {name!r}; {self.hint(name)} ({own})")
         return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
