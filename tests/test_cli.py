@@ -243,6 +243,7 @@ def test_presets_hold_the_published_settings(call):
         (["--set=method.optimizer.lr=fast"], "method"),
         (["--set", "novalue"], "key=value"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--config", "[my]:dog:.yaml"], "[my]:dog:.yaml"),  # neither markup nor a picture
         (["--device", "tpu"], "device"),
         (["--resume", "nowhere"], "check the path"),
         (["--branch=s6mod", "--set=branch.d_inner=4"], "d_inner"),

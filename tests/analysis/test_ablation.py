@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from s6mod.analysis.ablation import ablation
-from s6mod.analysis.question import answers, split_changes, whole_cell
+from s6mod.analysis.question import answers, slug, split_changes, whole_cell
 from s6mod.analysis.study import Study
 from s6mod.cli.study import deliver
 from s6mod.errors import ConfigError
@@ -48,6 +48,9 @@ def test_what_cannot_be_asked_is_refused():
         whole_cell("er+confidence", None, None)
     with pytest.raises(ConfigError, match="dotted field"):
         split_changes(["seed=3"])
+    for name in ("method.name=ocm", "data.name=cifar10"):  # labels would go on telling of the others
+        with pytest.raises(ConfigError, match="as METHOD/DATA/MEMORY"):
+            split_changes([name])
     assert split_changes(["statistics=memory", "branch.beta=1"]) == (["branch.beta=1"], ["statistics=memory"])
     question = ablation(whole_cell("er", "digits", None))
     with pytest.raises(ConfigError, match="finished runs"):
@@ -180,3 +183,12 @@ def test_files_are_there_before_a_reader_of_the_output_goes_away(tmp_path):
     with pytest.raises((BrokenPipeError, SystemExit)):
         deliver(Study("name", "title", "text", []), tmp_path / "study", Console(file=Gone()))
     assert (tmp_path / "study" / "study.json").exists()
+
+
+def test_however_many_fields_are_set_a_study_has_a_folder_of_its_own(tmp_path):
+    whole = ablation(whole_cell("er", "digits", None))
+    folders = {tmp_path / whole.over([f"method.optimizer.lr=0.{'1' * 300}{digit}"]).name for digit in range(3)}
+    for folder in folders:
+        folder.mkdir()
+    assert len(folders) == 3
+    (tmp_path / slug("é" * 200)).mkdir()

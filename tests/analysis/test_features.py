@@ -3,11 +3,13 @@ import re
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from states import write_state
 
-from s6mod.analysis.features import Geometry, ncm_accuracy, spaces, study_features
+from s6mod.analysis.draw import canvas, legend_below
+from s6mod.analysis.features import Geometry, _scatter, ncm_accuracy, spaces, study_features
 from s6mod.analysis.opened import open_run
 from s6mod.engine.checkpoint import read_state
 from s6mod.errors import CheckpointError, ConfigError
@@ -166,3 +168,12 @@ def test_a_run_without_a_checkpoint_is_refused(runs, tmp_path):
 def test_runs_of_one_name_must_differ_in_their_seeds(runs):
     with pytest.raises(ConfigError, match="differ in their seeds"):
         study_features([runs["er"], runs["er"]], "cpu")
+
+
+def test_a_class_whose_name_begins_with_an_underscore_is_in_the_legend_too():
+    with canvas(1, 1, 2.0) as panel:
+        [[axis]] = panel.axes
+        _scatter(axis, np.zeros((2, 2)), np.array([0, 1]), ["_rest", "cat"])
+        legend_below(panel)
+        [legend] = panel.figure.legends
+    assert [text.get_text().strip() for text in legend.get_texts()] == ["_rest", "cat"]

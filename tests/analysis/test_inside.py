@@ -68,7 +68,7 @@ def test_many_classes_are_numbered_and_many_points_have_no_marks(runs, monkeypat
         return {each.name: each for each in study_inside(runs["er+s6mod"], "cpu").drawings}
 
     few = drawn()
-    monkeypatch.setattr("s6mod.analysis.inside.NAMED", 5)
+    monkeypatch.setattr("s6mod.analysis.draw.MOST_NAMES", 5)
     monkeypatch.setattr("s6mod.analysis.inside.MOST_MARKS", 3)
     many = drawn()
     for name in ("classes", "routing"):
@@ -111,6 +111,15 @@ def test_a_memory_with_one_sample_has_no_similarities(runs):
     run.learner.memory.filled = 1
     drawing = between_classes(run, run.learner.peers[0].branch)
     assert drawing.alt.endswith("within a class unknown, between two unknown.")
+
+
+def test_the_study_of_the_present_folder_lies_beside_it(copied, call, monkeypatch):
+    monkeypatch.chdir(copied)
+    there = sorted(copied.iterdir())
+    code, _, err = call("inside", ".", "--device=cpu")
+    assert code == 0, err
+    assert (copied.parent / "studies" / "inside-run" / "study.json").exists()
+    assert sorted(copied.iterdir()) == there
 
 
 def test_a_run_without_the_branch_is_refused(runs):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from s6mod.analysis.question import answers, ranges, whole_cell
-from s6mod.analysis.studies import STUDIES, forgetting_over_tasks, study
+from s6mod.analysis.studies import STUDIES, _over_seeds, forgetting_over_tasks, study
 from s6mod.errors import ConfigError
 from s6mod.experiments.schema import complete
 from s6mod.experiments.store import scan
@@ -103,6 +103,16 @@ def test_the_routing_study_follows_the_accuracy_matrices(tmp_path, write_run):
     rows = csv.DictReader(io.StringIO(answer.drawings[0].csv))
     values = {(row["metric"], row["task"]): float(row["value"]) for row in rows if row["learner"] == "N_k = 1"}
     assert values == {("new-task accuracy", "1"): 90, ("new-task accuracy", "2"): 80, ("forgetting", "2"): 20}
+
+
+def test_seeds_whose_streams_end_in_different_tasks_are_averaged_as_far_as_each_came(tmp_path, write_run):
+    question = study("routing", ER)
+    for seed, rows in enumerate(([[90.0], [70.0, 80.0]], [[50.0]])):
+        write_run(tmp_path, question.whole, seed, rows)
+    answer = question.answer(answers(question, scan([tmp_path]).finished, 2))
+    values = [row["value"] for row in csv.DictReader(io.StringIO(answer.drawings[0].csv))]
+    assert list(map(float, values)) == [90, 80, 50, 20]
+    assert _over_seeds([[90.0, 80.0], [50.0]]) == [[90.0, 50.0], [80.0]]
 
 
 def test_a_method_that_was_not_run_alone_is_not_in_the_legend(tmp_path, write_run, matrix):

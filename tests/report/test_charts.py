@@ -36,6 +36,12 @@ def test_a_line_chart_has_its_data_in_csv_and_in_words():
     assert {"task", "acc (%)", "er"} <= set(texts(figure))
 
 
+def test_a_point_between_gaps_is_marked():
+    alone = lines("a", "t", [Series("er", [1, 2, 3], [2.0, None, None], note="seed 0")], "x", "y")
+    joined = lines("a", "t", [Series("er", [1, 2, 3], [2.0, 3.0, None], note="seed 0")], "x", "y")
+    assert alone.svg.count('class="f0"') == joined.svg.count('class="f0"') + 1
+
+
 def test_a_missing_value_is_a_gap_and_no_number():
     figure = lines("a", "Title", [Series("er", [1, 2, 3, 4], [1.0, 2.0, None, 3.0], 2)], "x", "y")
     [path] = [p.get("d") for p in drawn(figure).iter() if p.get("class") == "c2" and "L" in p.get("d", "")]
@@ -116,6 +122,23 @@ def test_names_that_have_no_room_give_way_to_round_numbers_that_keep_apart(squar
         assert min(after - before for before, after in pairwise(places)) >= room
     assert height(figure) < 500
     assert [row[0] for row in table(figure)[1:]] == names  # the data has them
+
+
+def test_names_that_look_alike_once_cut_give_way_to_numbers():
+    names = ["golden retriever, male", "golden retriever, female", "cat"]
+    figure = heat_map("a", "t", [[1.0] * 3] * 3, names, names, "taken for", "class", "%", 100, faint=True)
+    assert texts(figure).count("2") == 2  # below and beside
+    assert "cat" not in texts(figure)
+    assert table(figure)[0][1:] == names
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(5, True), (12, False)])
+def test_numbers_stand_on_tiles_only_where_they_have_room(columns, shown):
+    """Beside long names twelve tiles are narrower than a number of four letters."""
+    names = [f"{number} and a long name" for number in range(3)]
+    across = [str(step) for step in range(columns)]
+    figure = heat_map("a", "t", [[0.93] * columns] * 3, names, across, "x", "class", "", 1.0, square=False)
+    assert ("0.93" in texts(figure)) == shown
 
 
 def test_names_in_wide_letters_are_cut_where_they_take_the_room_of_narrow_ones():

@@ -314,6 +314,50 @@ def test_a_confusion_that_never_was_is_a_zero_in_the_data(runs):
     assert [[float(cell) for cell in row[1:]] for row in table[1:]] == [pytest.approx(row, abs=1e-3) for row in shares]
 
 
+def test_what_seeds_have_seen_is_told_of_all_of_them_and_guesses_of_other_classes_are_shown(runs, tmp_path):
+    """Of a stream that ends early, seeds see different classes, and images may be taken for one that never came."""
+    for seed, (came, guess) in enumerate(((4, 0), (7, 7))):
+        folder = changed(next(runs.glob(f"er-*seed{seed}*")), tmp_path / str(seed))
+        counts = [[20 if (i, j) == (came, guess) else 0 for j in range(10)] for i in range(10)]
+        record = {"step": 9, "kind": "confusion", "task": 0, "classes": [[came]], "counts": counts}
+        (folder / "records.jsonl").write_text(json.dumps(record) + "\n")
+    read = Reader(page(read_runs([tmp_path])))
+    assert "digits: 2 classes" in read.text
+    assert "4 20 0.0 0 (100 %) 7 20 100.0" in read.text
+    [link] = [a["href"] for _, a in read.elements if a.get("download") == "confusion-0.csv"]
+    assert unquote(link).endswith('taken for",4,0\n4,0,100\n')
+
+
+def on_own_data(folder, to, contents):
+    """A copy of a run as if it were on own data, which lies in a file and has these contents."""
+    data = json.loads((folder / "result.json").read_text())["config"]["data"] | {"name": "own", "root": "/own data.npz"}
+    return changed(folder, to, config={"data": data}, data=contents)
+
+
+def test_a_gain_is_over_a_base_on_the_same_contents_of_own_data(runs, tmp_path):
+    ours, base = (next(runs.glob(f"{name}-*seed0*")) for name in ("er+s6mod", "er"))
+    shown = read_runs([on_own_data(ours, tmp_path / "ours", "a" * 12)])
+    on_own_data(base, tmp_path / "other" / "1", "b" * 12)
+    assert "over er" not in page(shown, store=scan([tmp_path / "other"]).finished)
+    on_own_data(base, tmp_path / "both" / "1", "b" * 12)
+    on_own_data(base, tmp_path / "both" / "2", "a" * 12)
+    assert "over er: one seed" in page(shown, store=scan([tmp_path / "both"]).finished)
+
+
+def test_the_command_of_a_run_on_own_data_names_its_place(runs, tmp_path):
+    folder = next(runs.glob("er-*seed0*"))
+    for number, contents in enumerate(("a" * 12, "b" * 12)):  # which the store calls apart
+        on_own_data(folder, tmp_path / str(number), contents)
+    commands = [
+        words for words in Reader(page(read_runs([tmp_path]))).words if words.startswith("s6mod train --method")
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        words = shlex.split(command)
+        assert words[words.index("--data") + 1] == "own"
+        assert words[words.index("--data-root") + 1] == "/own data.npz"
+
+
 def test_a_loss_too_small_to_be_shown_is_no_minus_zero():
     assert gain(Estimate.of([-0.001])) == "+0.00"
 
@@ -374,14 +418,33 @@ def damaged_matrices(folder):
     (folder / "result.json").write_text(json.dumps(result, indent=1))
 
 
+def ragged_matrices(folder):
+    result = json.loads((folder / "result.json").read_text()) | {"matrices": {"head": [[1.0], [2.0]]}}
+    (folder / "result.json").write_text(json.dumps(result, indent=1))
+
+
+def records_with(**parts):
+    def damage(folder):
+        (folder / "records.jsonl").write_text(json.dumps({"step": 1, "task": 0, **parts}) + "\n")
+
+    return damage
+
+
 def damaged_config(folder):
     (folder / "result.json").unlink()
     (folder / "config.json").write_text("[]")
 
 
 @pytest.mark.parametrize(
-    "damage", [damaged_records, records_without_terms, damaged_result, damaged_matrices, damaged_config]
-)
+    "damage",
+    [
+        damaged_records, records_without_terms, damaged_result, damaged_matrices, ragged_matrices, damaged_config,
+        records_with(kind="task", accuracy={}), records_with(kind="evaluation", accuracy={"head": []}),
+        records_with(kind="task", accuracy={"head": [None]}),
+        records_with(kind="confusion", classes=[[3]], counts=[]),
+        records_with(kind="confusion", classes=[[0]], counts=[["a"]]),
+    ],
+)  # fmt: skip
 def test_a_damaged_run_is_told_in_one_sentence(runs, tmp_path, call, damage):
     folder = shutil.copytree(next(runs.glob("er-*seed0*")), tmp_path / "run")
     damage(folder)

@@ -55,3 +55,8 @@ def test_a_file_that_is_no_picture_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match=r"got .*plan.*; end its name in \.png"):
         plot_plan(plan_of(), LABELS, NAMES, tmp_path / name, "a plan")
     assert not list(tmp_path.iterdir())
+
+
+def test_names_of_classes_are_not_read_as_formulas(tmp_path):
+    plot_plan(plan_of(), LABELS, [r"$\frac{x$"] * 10, tmp_path / "plan.png", "a plan")
+    assert (tmp_path / "plan.png").exists()

@@ -69,6 +69,12 @@ def test_a_field_or_value_that_does_not_fit_is_refused_before_any_training(searc
         tuning(search=search).check()
 
 
+@pytest.mark.parametrize("over", [{"set": {"branch": {"beta": 3.0}}}, {"cell": "er+s6mod/digits/200/beta=3.0"}])
+def test_a_field_that_is_both_searched_and_fixed_is_refused(over):
+    with pytest.raises(ConfigError, match=r"expected branch\.beta to be searched or fixed, got both"):
+        tuning(**over).check()
+
+
 @pytest.mark.parametrize("stream", [{}, {"kind": "blurry"}, {"kind": "task-free"}])
 def test_a_trial_sees_exactly_the_beginning_of_its_stream(stream):
     digits = load("digits")

@@ -14,6 +14,7 @@ from typing import Any
 from s6mod.analysis.study import Drawing
 from s6mod.decimals import round_number
 from s6mod.report.figures import require_matplotlib
+from s6mod.report.svg import short
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#767676")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -21,6 +22,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)), (
 GREY = "#767676"
 MOST_TICKS = 5  # along one of two panels side by side
 MOST_MARKS = 25  # of a line: more cover it
+MOST_NAMES = 20  # of classes that fit beside a matrix
+MOST_LETTERS = 14  # of a name there
 WIDTH = 4.8  # inches; a column of 3.3 inches still shows its text at 6 points
 STYLE = {
     "font.size": 9,
@@ -33,6 +36,7 @@ STYLE = {
     "axes.spines.right": False,
     "svg.hashsalt": "s6mod",  # the same figure gives the same file
     "svg.fonttype": "path",
+    "text.parse_math": False,  # names of classes are not formulas
 }
 
 
@@ -92,7 +96,21 @@ def number_from_one(axis: Any, size: int) -> None:
     axis.set_ticks(places, [str(place + 1) for place in places])
 
 
+def name_ticks(axis: Any, names: Sequence[str], **options: Any) -> None:
+    """Names at the rows or columns 0, 1, ... of a matrix; numbers where they are too many or look alike once cut."""
+    cut = [short(name, MOST_LETTERS) for name in names]
+    if len(names) > MOST_NAMES or len(set(cut)) < len(names):
+        number_from_one(axis, len(names))
+    else:
+        axis.set_ticks(range(len(names)), cut, **options)
+
+
 def legend_below(panel: Canvas, columns: int = 3) -> None:
-    """One legend for all panels, under them."""
+    """One legend for all panels, under them, in as many columns as have room, at most ``columns``."""
     handles, labels = panel.axes[0, 0].get_legend_handles_labels()
-    panel.figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), frameon=False)
+    place = {"loc": "outside lower center", "frameon": False}
+    for number in range(min(columns, len(labels)), 0, -1):
+        legend = panel.figure.legend(handles, labels, ncols=number, **place)
+        if number == 1 or legend.get_window_extent().width <= panel.figure.bbox.width:
+            return
+        legend.remove()

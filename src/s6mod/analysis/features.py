@@ -25,9 +25,11 @@ from s6mod.errors import ConfigError
 from s6mod.experiments.schema import setting
 from s6mod.experiments.statistics import Estimate
 from s6mod.metrics import ncm_scores, nearest_centroid
+from s6mod.report.svg import short
 
 Array = npt.NDArray[np.float64]
 FEW = 10  # classes that have a colour and a mark of their own, and a legend
+MOST_LETTERS = 50  # of a name there: as wide as the figure
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,8 @@ def _scatter(axis: Any, points: Array, places: npt.NDArray[np.int64], names: Seq
         here = points[places == place]
         colour = COLOURS[place % len(COLOURS)] if few else colormaps["viridis"](place / (len(names) - 1))
         style = {"marker": MARKS[place % len(MARKS)], "s": 9 if few else 5, "linewidths": 0, "alpha": 0.85}
-        axis.scatter(*here.T, color=colour, label=name, rasterized=True, **style)
+        label = f" {short(name, MOST_LETTERS)}"  # without the space a legend leaves out what begins with _
+        axis.scatter(*here.T, color=colour, label=label, rasterized=True, **style)
 
 
 def _key(panel: Canvas, classes: int) -> None:

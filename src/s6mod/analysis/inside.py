@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.analysis.draw import COLOURS, DASHES, GREY, MARKS, MOST_MARKS, canvas, number_from_one
+from s6mod.analysis.draw import COLOURS, DASHES, GREY, MARKS, MOST_MARKS, canvas, name_ticks
 from s6mod.analysis.opened import Opened, open_run
 from s6mod.analysis.question import slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
@@ -28,7 +28,6 @@ from s6mod.methods.base import Task
 Array = npt.NDArray[np.float64]
 UNKNOWN = "#DDDDDD"  # not white, which is a number
 BATCHES = 8  # over which gradients are averaged
-NAMED = 20  # classes whose names fit beside a matrix
 FIRST = "net1/"  # before the names of the first network of a pair
 
 
@@ -98,11 +97,11 @@ def _routing(run: Opened, steps: Sequence[int], sigma: Array, count: Array, E: i
             axis.set(xlabel="step")
             panel.figure.colorbar(image, ax=axis, label=label, location="top")
         panel.axes[0, 0].set_ylabel("class, in stream order")
-        _name_rows(panel.axes[0, 0], run)
+        names = [run.dataset.class_names[c] for c in run.plan.class_order]
+        name_ticks(panel.axes[0, 0].yaxis, names)
         title = "Uncertainty and number of patterns of each class over time"
         latest = count[:, -1][~np.isnan(count[:, -1])]
         alt = f"{title}. At the end N_k is {latest.min():.0f} to {latest.max():.0f} of {E}, mean {latest.mean():.2f}."
-        names = [run.dataset.class_names[c] for c in run.plan.class_order]
         rows = [
             [step, names[k], _number(sigma[k, t]), _number(count[k, t])]
             for t, step in enumerate(steps)
@@ -163,12 +162,9 @@ def between_classes(run: Opened, branch: S6MOD) -> Drawing:
             axis.set_facecolor(UNKNOWN)
             panel.figure.colorbar(image, ax=axis, label=label, location="top", shrink=0.9)
             axis.set_xlabel("class, in stream order")
-            if len(names) <= NAMED:
-                axis.set_xticks(range(len(names)), names, rotation=90)
-            else:
-                number_from_one(axis.xaxis, len(names))
+            name_ticks(axis.xaxis, names, rotation=90)
         panel.axes[0, 0].set_ylabel("class, in stream order")
-        _name_rows(panel.axes[0, 0], run)
+        name_ticks(panel.axes[0, 0].yaxis, names)
         title = "Similarity of Delta and distance of prototypes between classes"
         own = np.eye(len(names), dtype=bool)
         same, other = _mean(similarity[own]), _mean(similarity[~own])
@@ -298,14 +294,6 @@ def _grid(axis: Any, steps: Sequence[int], values: Array, low: float, high: floa
     )
     axis.set_ylim(len(values) - 0.5, -0.5)
     return mesh
-
-
-def _name_rows(axis: Any, run: Opened) -> None:
-    names = [run.dataset.class_names[c] for c in run.plan.class_order]
-    if len(names) <= NAMED:
-        axis.set_yticks(range(len(names)), names)
-    else:
-        number_from_one(axis.yaxis, len(names))
 
 
 def _mark(place: int, points: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from s6mod.analysis.study import Study
-from s6mod.config import assign
+from s6mod.config import assign, digest
 from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse, whole_field
@@ -23,6 +23,7 @@ NAMES: dict[Metric, str] = {
     "forgetting": "average forgetting, AF (%), lower is better",
     "learning_accuracy": "new-task accuracy, N-Acc (%)",
 }
+LONGEST = 200  # bytes of a folder's name, of the 255 that file systems take
 Figures = Mapping[str, Sequence[Sequence[float]]]  # by label: the paper's Acc and AF, each with its plus-minus
 
 
@@ -127,6 +128,10 @@ def split_changes(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(
                 f"expected a dotted field such as stream.batch_size=20 in --set, got {assignment!r}; name it whole"
             )
+        if assignment.partition("=")[0].strip() in ("method.name", "data.name"):  # labels would tell of another
+            raise ConfigError(
+                f"expected method and data set as METHOD/DATA/MEMORY, got {assignment!r} in --set; name it there"
+            )
     branch = [assignment for assignment in assignments if assignment.startswith("branch.")]
     return branch, [assignment for assignment in assignments if assignment not in branch]
 
@@ -137,8 +142,11 @@ def branch_option(cell: Cell, name: str) -> float:
 
 
 def slug(*parts: str) -> str:
-    """A name for a folder."""
-    return "-".join(part.replace("/", "-") for part in parts)
+    """A name for a folder; of one that is too long, the beginning and a digest of the whole."""
+    name = "-".join(part.replace("/", "-") for part in parts)
+    if len(name.encode()) <= LONGEST:
+        return name
+    return f"{name.encode()[:LONGEST].decode(errors='ignore')}-{digest({'name': name})}"
 
 
 def answers(question: Question, runs: Sequence[StoredRun], wanted: int) -> Answers:

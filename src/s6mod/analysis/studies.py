@@ -166,12 +166,11 @@ def _routing_over_tasks(found: Answers) -> Study:
             for metric, by_seed, first in (("new-task accuracy", accuracy, 1), ("forgetting", forgetting, 2)):
                 for seed, series in by_seed.items():
                     rows += [[label, metric, seed, task, value] for task, value in enumerate(series, first)]
-            tasks = len(next(iter(accuracy.values())))
             shown = f"{label} alone" if label == method else label
             order = (place - 1) % 4  # the method alone comes last in colours
-            band(new, range(1, tasks + 1), list(zip(*accuracy.values(), strict=True)), shown, order)
-            if tasks > 1:
-                band(lost, range(2, tasks + 1), list(zip(*forgetting.values(), strict=True)), shown, order)
+            for axis, by_seed, first in ((new, accuracy, 1), (lost, forgetting, 2)):
+                if over_seeds := _over_seeds([*by_seed.values()]):
+                    band(axis, range(first, first + len(over_seeds)), over_seeds, shown, order)
         new.set(xlabel="task just learned", ylabel="new-task accuracy (%)")
         lost.set(xlabel="after task", ylabel="AF, average forgetting (%)")
         for axis in (new, lost):
@@ -186,6 +185,12 @@ def _routing_over_tasks(found: Answers) -> Study:
         "bands one standard deviation. "
     )
     return Study(found.question.name, found.question.title, text + found.note, [drawing], filled=found.table())
+
+
+def _over_seeds(series: Sequence[Sequence[float]]) -> list[list[float]]:
+    """At each task, the values of the seeds that came so far: a stream cut off at a limit may end in any task."""
+    tasks = max(map(len, series))
+    return [[values[task] for values in series if task < len(values)] for task in range(tasks)]
 
 
 def forgetting_over_tasks(matrix: AccuracyMatrix, method: str) -> list[float]:

@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    Console(stderr=True).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
+    Console(stderr=True, emoji=False).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
 
 
 def data_in(root: str | None) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def data_in(root: str | None) -> dict[str, Any]:
 
 
 def _complain(sentence: str, code: int) -> NoReturn:
-    Console(stderr=True).print("error:", style="bold red", end=" ")
-    Console(stderr=True).print(sentence, soft_wrap=True, highlight=False, markup=False)
+    Console(stderr=True, emoji=False).print("error:", style="bold red", end=" ")
+    Console(stderr=True, emoji=False).print(sentence, soft_wrap=True, highlight=False, markup=False)
     sys.exit(code)
 
 

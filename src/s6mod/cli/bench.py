@@ -24,4 +24,4 @@ def bench(
     from s6mod.engine.bench import run_bench
 
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, branches))
-    run_bench(names, with_branches, width, seconds, device, precision, json_output, Console())
+    run_bench(names, with_branches, width, seconds, device, precision, json_output, Console(emoji=False))

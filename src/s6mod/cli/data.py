@@ -59,7 +59,7 @@ def data(
     from s6mod.data.prepared import prepared_file
     from s6mod.data.split import Reading
 
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     root = data_root.expanduser() if data_root is not None else default_root()
     if not 0 < test_fraction < 1:
         raise typer.BadParameter(f"expected --test-fraction between 0 and 1, got {test_fraction}")
@@ -131,7 +131,7 @@ def _show_stream(
     options = {"size": reading.size, "test_fraction": reading.test_fraction, "split_seed": reading.split_seed}
     place = {} if root is None else {"root": str(root)}
     config = DataConfig.parse(options | place | spell(what))
-    show_stream(config.load(), stream_config(config.name, assignments), seed, plot, Console())
+    show_stream(config.load(), stream_config(config.name, assignments), seed, plot, Console(emoji=False))
 
 
 def _prepare_published(name: str, given: Path | None, root: Path, skip_bad: bool, console: Console) -> None:

@@ -19,4 +19,4 @@ def demo(
     """ER, ER + S6MOD and ER + confidence penalty on digits, side by side: two minutes on a laptop."""
     from s6mod.experiments.demo import run_demo
 
-    run_demo(out, seeds, Console())
+    run_demo(out, seeds, Console(emoji=False))

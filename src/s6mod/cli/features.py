@@ -25,10 +25,10 @@ def features(
 ) -> None:
     """t-SNE of the memory's features, the same samples for each run, with compactness and nearest-mean accuracy."""
     from s6mod.analysis.features import study_features
-    from s6mod.cli.study import check_writable, deliver
+    from s6mod.cli.study import beside, check_writable, deliver
     from s6mod.report.figures import require_matplotlib
 
     require_matplotlib()
-    check_writable(to or runs[0].parent / "studies")
+    check_writable(to or beside(runs[0]))
     study = study_features(runs, device, data_root)
-    deliver(study, to or runs[0].parent / "studies" / study.name, Console())
+    deliver(study, to or beside(runs[0]) / study.name, Console(emoji=False))

@@ -20,10 +20,10 @@ def inside(
 ) -> None:
     """Routing over time, load of patterns, Delta and prototypes between classes, entropies, pull of each loss term."""
     from s6mod.analysis.inside import study_inside
-    from s6mod.cli.study import check_writable, deliver
+    from s6mod.cli.study import beside, check_writable, deliver
     from s6mod.report.figures import require_matplotlib
 
     require_matplotlib()
-    check_writable(to or run.parent / "studies")
+    check_writable(to or beside(run))
     study = study_inside(run, device, data_root)
-    deliver(study, to or run.parent / "studies" / study.name, Console())
+    deliver(study, to or beside(run) / study.name, Console(emoji=False))

@@ -126,7 +126,7 @@ def carry_out(question: "Question", seeds: str, to: Path | None, no_run: bool, h
     elsewhere = {"engine": {"device": how.device}} | data_in(how.data_root)
     wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
     todo = sweep_of(wanted, {}, elsewhere, out, found)
-    console, outcome = Console(), None
+    console, outcome = Console(emoji=False), None
     if not no_run:
         outcome = launch(todo, console, how.device, how.workers, how.at_once, 0, how.yes, how.quiet)
     runs = todo.finished()
@@ -148,6 +148,11 @@ def check_writable(folder: Path) -> None:
         raise ConfigError(
             f"expected a folder that can be written for figures and tables, got {folder}; choose another --to"
         )
+
+
+def beside(run: Path) -> Path:
+    """Where studies of a run go unless told: beside its folder, also if that is the present one."""
+    return (run if run.name else run.absolute()).parent / "studies"
 
 
 def deliver(study: "Study", folder: Path, console: Console) -> None:

@@ -131,7 +131,7 @@ def sweep(
         elsewhere["output"] = {"track": track}
     todo = make_sweep(config, assignments or [], elsewhere, out, found)
     if plan:
-        print_plan(todo, Console())
+        print_plan(todo, Console(emoji=False))
     elif attach:
         _attach(todo, quiet)
     else:
@@ -213,7 +213,7 @@ def local(device: str, workers: int | None, at_once: int | None, retries: int | 
 
 
 def _run(todo: "Sweep", launcher: "Launcher", yes: bool, quiet: bool) -> None:
-    console = Console()
+    console = Console(emoji=False)
     outcome = _watched(todo, console, launcher, yes, quiet, ", or --plan to see the cost")
     conclude(todo, outcome, _show_finished(todo, console))
 
@@ -224,7 +224,7 @@ def _attach(todo: "Sweep", quiet: bool) -> None:
     from s6mod.experiments.plan import count
     from s6mod.experiments.progress import SweepDisplay
 
-    console = Console()
+    console = Console(emoji=False)
     with SweepDisplay(console, todo.jobs, todo.costs, quiet) as display:
         outcome = Onlooker().launch(todo.jobs, display)
     left = todo.trainings - _show_finished(todo, console)

@@ -60,7 +60,7 @@ def table(
         typer.echo(TEXTS[form](tables))
     else:
         for each in tables:
-            show(each, Console())
+            show(each, Console(emoji=False))
     tell_left_out(found.repeated + results.repeated)
 
 

@@ -95,7 +95,7 @@ def train(
     from s6mod.experiments.sweep import numbers
     from s6mod.trackers import require
 
-    console = Console()
+    console = Console(emoji=False)
     if resume is not None:
         base = RunConfig.parse(_elsewhere(read_run_config(resume).plain(), device, data_root, track))
         configs, folders = [base], [resume]

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from s6mod.decimals import decimal, difference, spread
 from s6mod.experiments.columns import align
@@ -44,7 +45,7 @@ def cells(row: Row) -> list[str]:
 
 def show(table: Filled, console: Console) -> None:
     """Print for a person; a column that has nothing in the whole table is left out."""
-    console.print(f"[bold]{table.title}[/bold]: {table.summary()}", highlight=False)
+    console.print(f"[bold]{escape(table.title)}[/bold]: {table.summary()}", highlight=False)
     if not table.rows:
         console.print("nothing has been run: s6mod sweep runs cells, --store names another folder", highlight=False)
         return

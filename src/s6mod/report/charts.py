@@ -15,6 +15,7 @@ from s6mod.report.svg import (
     COLOURS,
     LEFT,
     LETTER,
+    LINE,
     PLOT_HEIGHT,
     RIGHT,
     WIDTH,
@@ -153,8 +154,10 @@ def heat_map(
     parts = [scale(left, top_value, unit, faint)]
     parts += [f'<g transform="translate({left} {top}) scale({wide:.4f} {tall:.4f})" shape-rendering="crispEdges">']
     parts += [*tiles(levels, faint), "</g>"]
-    if len(columns) <= MOST_NUMBERS and tall >= 12:
-        parts += numbers(cells, levels, (left, top), (wide, tall), 0 if top_value > 2 else 2, faint)
+    digits = 0 if top_value > 2 else 2
+    widest = longest(f"{value:.{digits}f}" for row in cells for value in row if value is not None)
+    if len(columns) <= MOST_NUMBERS and tall >= LINE and wide >= widest:
+        parts += numbers(cells, levels, (left, top), (wide, tall), digits, faint)
     for cut in cuts:
         x, y = left + cut * wide, top + cut * tall
         lines_there = f"M{x:.1f} {top}v{height:.1f}M{left} {y:.1f}h{wide * len(columns):.1f}"
@@ -256,14 +259,16 @@ def _line(series: Series, x_of: Scale, y_of: Scale) -> Iterator[str]:
         edge = [f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in zip(series.xs, series.low, strict=True)]
         edge += [f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in reversed([*zip(series.xs, series.high, strict=True)])]
         yield f'<path class="f{c}" d="M{"L".join(edge)}z" fill="{COLOURS[c]}" fill-opacity=".14"/>'
-    drawn = []
-    for known, group in groupby(zip(series.xs, series.ys, strict=True), lambda point: point[1] is not None):
-        if known:
-            drawn.append("M" + "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in group if y is not None))
+    pieces = [  # a point alone is no line: it is marked
+        [(x_of(x), y_of(y)) for x, y in group if y is not None]
+        for known, group in groupby(zip(series.xs, series.ys, strict=True), lambda point: point[1] is not None)
+        if known
+    ]
+    drawn = "".join("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in piece) for piece in pieces)
     thin = bool(series.note)
-    yield f'<path class="c{c}" d="{"".join(drawn)}" {pen(series.colour, 1.4 if thin else 2, 0.75 if thin else 1)}/>'
-    if (len(series.xs) <= MOST_MARKERS and not thin) or len(series.xs) == 1:
-        yield from (marker(x_of(x), y_of(y), c) for x, y in zip(series.xs, series.ys, strict=True) if y is not None)
+    yield f'<path class="c{c}" d="{drawn}" {pen(series.colour, 1.4 if thin else 2, 0.75 if thin else 1)}/>'
+    every = len(series.xs) <= MOST_MARKERS and not thin
+    yield from (marker(x, y, c) for piece in pieces if every or len(piece) == 1 for x, y in piece)
 
 
 def _tell(series: Series) -> str:

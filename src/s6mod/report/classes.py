@@ -35,13 +35,14 @@ def _confusion(group: Group, run: RunData) -> Figure:
     tasks = run.of_kind("confusion")[-1]["classes"]
     order = [label for task in tasks for label in task]
     counts = _counts(run)
+    unseen = [j for j in range(len(counts)) if j not in order and any(counts[i][j] for i in order)]  # yet guessed
     shares: list[list[float | None]] = [
-        [100 * counts[i][j] / sum(counts[i]) if any(counts[i]) else None for j in order] for i in order
+        [100 * counts[i][j] / sum(counts[i]) if any(counts[i]) else None for j in (*order, *unseen)] for i in order
     ]
-    names = [run.class_name(label) for label in order]
+    names, others = ([run.class_name(label) for label in labels] for labels in (order, unseen))
     cuts = [sum(map(len, tasks[:k])) for k in range(1, len(tasks))]
     return heat_map(
-        f"confusion-{group.colour}", f"Confusion: {group.label}", shares, names, names,
+        f"confusion-{group.colour}", f"Confusion: {group.label}", shares, names, names + others,
         "taken for", "class, in task order", "% of the class", 100, cuts, faint=True,
     )  # fmt: skip
 
@@ -52,8 +53,9 @@ def _by_class(data: str, part: Sequence[tuple[Group, list[RunData]]]) -> str:
         columns += [f"{group.label}: accuracy (%)", "most often taken for"]
     rows = []
     example = part[0][1][0]
-    for label in sorted(label for task in example.of_kind("confusion")[-1]["classes"] for label in task):
-        row: list[object] = [example.class_name(label), sum(_counts(example)[label])]
+    every = [run for _, runs in part for run in runs]
+    for label in sorted({label for run in every for task in run.of_kind("confusion")[-1]["classes"] for label in task}):
+        row: list[object] = [example.class_name(label), max(sum(_counts(run)[label]) for run in every)]
         for _, runs in part:
             rows_of = [counts[label] for counts in map(_counts, runs) if sum(counts[label])]
             row.append(f"{fmean(100 * counts[label] / sum(counts) for counts in rows_of):.1f}" if rows_of else "")

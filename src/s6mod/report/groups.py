@@ -3,8 +3,9 @@
 Precisions are never mixed. What is compared must share everything but the branch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from s6mod.experiments.presets import CONTROLS
 from s6mod.experiments.schema import base_setting, departures
@@ -39,9 +40,9 @@ class Group:
         return str(self.example.config["data"]["name"]), int(self.example.config["memory_size"])
 
     @property
-    def family(self) -> tuple[str, str]:
+    def family(self) -> tuple[str, str, str | None]:
         """What groups share that may be compared: everything but the branch."""
-        return base_setting(self.example.config), self.example.precision
+        return _family(self.example)
 
     def values(self, metric: str, scores: str | None = None) -> dict[int, float]:
         """A metric of its finished runs by seed."""
@@ -74,11 +75,11 @@ def group_runs(runs: Sequence[RunData], store: Iterable[StoredRun] = ()) -> list
         key: {run.stored.seed: run.stored for run in group if run.stored.result is not None}
         for key, group in shown.items()
     }
-    families = {(base_setting(group[0].stored.config), group[0].stored.precision) for group in shown.values()}
-    for stored in store:
+    families = {_family(group[0].stored) for group in shown.values()}
+    for stored in _called_alike(store, runs):
         key, branch = (stored.setting, stored.precision), stored.config["branch"]
         opponent = branch is None or branch["name"] in CONTROLS
-        related = stored.result is not None and (base_setting(stored.config), stored.precision) in families
+        related = stored.result is not None and _family(stored) in families
         if key not in shown and opponent and related:
             finished.setdefault(key, {}).setdefault(stored.seed, stored)
     examples = {
@@ -103,6 +104,25 @@ def panels(groups: Sequence[Group]) -> list[tuple[str, str, list[Group]]]:
         (f"-{number}", f": {data}, M = {memory}", part)
         for number, ((data, memory), part) in enumerate(shared.items(), start=1)
     ]
+
+
+def plain_config(run: StoredRun) -> dict[str, Any]:
+    """The configuration that a run was begun with: without the mark that a store puts behind the name of own data."""
+    data = run.config["data"]
+    return run.config | {"data": data | {"name": data["name"].removesuffix(f"-{str(run.own_data)[:6]}")}}
+
+
+def _called_alike(store: Iterable[StoredRun], runs: Sequence[RunData]) -> Iterator[StoredRun]:
+    """Runs of the store, those on the contents of own data that are shown under the name that is shown."""
+    names = {(run.stored.own_data, plain_config(run.stored)["data"]["name"]): run.stored.config["data"] for run in runs}
+    for stored in store:
+        data = stored.config["data"]
+        shown = names.get((stored.own_data, plain_config(stored)["data"]["name"]), data)
+        yield replace(stored, config=stored.config | {"data": data | {"name": shown["name"]}})
+
+
+def _family(run: StoredRun) -> tuple[str, str, str | None]:
+    return base_setting(run.config), run.precision, run.own_data
 
 
 def _place(run: StoredRun) -> tuple[str, int, str, str, int]:

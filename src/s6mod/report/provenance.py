@@ -9,10 +9,10 @@ import yaml
 
 from s6mod.config import assign
 from s6mod.engine.run_name import run_hash
-from s6mod.experiments.presets import preset
+from s6mod.experiments.presets import datasets, preset
 from s6mod.experiments.schema import complete, departures, engine_departures
 from s6mod.experiments.store import StoredRun
-from s6mod.report.groups import Group
+from s6mod.report.groups import Group, plain_config
 from s6mod.report.html import Section, download, paragraph, table
 
 
@@ -60,7 +60,7 @@ def _facts(run: StoredRun) -> list[object]:
 
 
 def _configuration(group: Group) -> str:
-    config = group.example.config
+    config = plain_config(group.example)
     seeds = [run.stored.seed for run in group.runs]
     text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     command = reproduce(config, seeds) or f"s6mod train --config run.yaml {_seeds(seeds)}"
@@ -83,6 +83,8 @@ def reproduce(config: dict[str, Any], seeds: Sequence[int]) -> str | None:
     usual = complete(values)
     words = ["s6mod", "train", "--method", method, "--data", data, "--memory", str(memory)]
     words += ["--branch", branch] if branch != "none" else []
+    own_place = config["data"]["root"] if data not in datasets() else None
+    words += ["--data-root", own_place] if own_place is not None else []
     for change in departures(config, usual) + engine_departures(config, usual):
         values = assign(values, change)
         words += ["--set", change]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from s6mod.errors import CheckpointError, ConfigError
@@ -106,11 +107,13 @@ def _read(run: StoredRun) -> RunData:
         records = _records(run)
         if run.result is not None:
             matrices = json.loads(result.read_text(encoding="utf-8"))["matrices"]
+            _check_figures(records, run.result["primary"])
             return RunData(run, run.result["primary"], _checked(matrices), records, int(run.result["steps"]))
         matrices = {}
         for record in records:
             for name, row in record["accuracy"].items() if record["kind"] == "task" else ():
                 matrices.setdefault(name, []).append(row)
+        _check_figures(records, _primary(run))
         return RunData(run, _primary(run), _checked(matrices), records, _planned_steps(run.path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointError(
@@ -133,7 +136,21 @@ def _records(run: StoredRun) -> list[dict[str, Any]]:
     return records
 
 
+def _check_figures(records: list[dict[str, Any]], primary: str) -> None:
+    """Refuse accuracies without a mean and confusions that are no square of counts."""
+    for record in records:
+        if record["kind"] in ("task", "evaluation"):
+            fmean(record["accuracy"][primary])
+        elif record["kind"] == "confusion":
+            counts, labels = record["counts"], [label for task in record["classes"] for label in task]
+            whole = all(len(row) == len(counts) and all(isinstance(number, int) for number in row) for row in counts)
+            if not whole or not all(0 <= label < len(counts) for label in labels):
+                raise ValueError
+
+
 def _checked(matrices: dict[str, Any]) -> dict[str, Matrix]:
+    if any(len(row) != place for rows in matrices.values() for place, row in enumerate(rows, start=1)):
+        raise ValueError
     return {str(name): [[float(value) for value in row] for row in rows] for name, rows in matrices.items()}
 
 

@@ -52,7 +52,8 @@ def plot_plan(plan: StreamPlan, labels: Tensor, class_names: Sequence[str], path
     axis.set(xlabel="time (batches)", ylabel="class, in the order of the stream", xlim=(0, len(plan)))
     axis.set_ylim(len(counts) - 0.5, -0.5)
     every = -(-len(counts) // NAMED_CLASSES)
-    axis.set_yticks(range(0, len(counts), every), [_short(class_names[c]) for c in plan.class_order[::every]])
+    names = [_short(class_names[c]) for c in plan.class_order[::every]]
+    axis.set_yticks(range(0, len(counts), every), names, parse_math=False)  # they are not formulas
     bars.barh(range(len(counts)), counts.sum(1), height=0.8 if every == 1 else 1, color="#225ea8")
     bars.set_xlabel("samples")
     bars.tick_params(left=False, labelleft=False)

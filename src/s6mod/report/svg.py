@@ -135,11 +135,13 @@ def _ink_on(level: int, faint: bool) -> str:
 
 
 def fitting(names: Sequence[str], size: float) -> Sequence[str]:
-    """Names of rows or columns so large; words that have no room beside each other give way to their numbers.
+    """Names of rows or columns so large; words give way to their numbers where they have no room beside each other, and
+    where those that are cut look alike.
 
     Of numbers some can be left out, of words not: nobody could guess them.
     """
-    return names if size >= LINE or all(map(str.isdigit, names)) else _count(names)
+    told_apart = len({short(name, MOST_LETTERS) for name in names}) == len(names)
+    return names if (size >= LINE and told_apart) or all(map(str.isdigit, names)) else _count(names)
 
 
 def _count(names: Sequence[str]) -> list[str]:

@@ -95,9 +95,7 @@ class Tuning:
         values["data"] |= {"root": str(Path(root).expanduser().absolute())} if root is not None else {}
         values |= {"branch": {"name": cell.branch}} if cell.branch != "none" else {}
         values["memory_size"] = cell.memory
-        for change in cell.changes:
-            values = assign(values, whole_field(change))
-        return lay(merge(values, self.config.set), params)
+        return lay(merge(values, self._fixed), params)
 
     def run(self, params: dict[str, Any], seed: int) -> RunConfig:
         """The configuration of one run of a trial, on the whole stream."""
@@ -124,6 +122,9 @@ class Tuning:
         if "seed" in self.config.set:
             raise ConfigError("expected the seeds of a tuning in --seeds, got one among its fields; give --seeds")
         first = self._first
+        for field in first:
+            if _holds(self._fixed, field):
+                raise ConfigError(f"expected {field} to be searched or fixed, got both; leave out one of them")
         for field, dimension in self.space.items():
             for value in dimension.samples:
                 params = first | {field: value}
@@ -139,6 +140,14 @@ class Tuning:
             share = self.config.tasks / config.stream.num_tasks
             whole = replace(whole, steps=round(share * whole.steps), cpu_seconds=share * whole.cpu_seconds)
         return [whole] * (self.config.trials * len(self.seeds))
+
+    @property
+    def _fixed(self) -> dict[str, Any]:
+        """Fields that are the same in all trials."""
+        values: dict[str, Any] = {}
+        for change in self.cell.training.changes:
+            values = assign(values, whole_field(change))
+        return merge(values, self.config.set)
 
     @property
     def _data_root(self) -> str | None:
@@ -157,6 +166,15 @@ class Tuning:
         _check_tasks(self.config.tasks, plan.num_tasks)
         limit = int(plan.offsets[int((plan.batch_tasks < self.config.tasks).sum())])
         return config.model_copy(update={"stream": config.stream.model_copy(update={"limit": limit})})
+
+
+def _holds(values: Any, field: str) -> bool:
+    """Whether a tree of plain values has something at a dotted field."""
+    for part in field.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return True
 
 
 def _check_tasks(wanted: int | None, there: int) -> None:
