@@ -34,8 +34,8 @@ def accuracies():
     places = sorted({(run.config["data"]["name"], run.config["memory_size"]) for run in found.finished})
     rows = ["| | base | + confidence penalty | + S6MOD | S6MOD over base | over penalty | seeds | seconds |"]
     rows += ["|---|---|---|---|---|---|---|---|"]
-    for data, memory in places:
-        for method in (*METHODS, *SHARED):
+    for method in (*METHODS, *SHARED):
+        for data, memory in places:
             base, control, ours = (Cell(method, branch, data, memory) for branch in ("none", "confidence", "s6mod"))
             for view, cell in (("", ours), (", fresh view", replace(ours, changes=fresh_view(method)))):
                 runs = [of(results, each) for each in (base, control, cell)]
