@@ -197,7 +197,6 @@ def test_what_a_killed_command_left_is_cleared_away_after_a_day(s6mod, root, pho
     assert sorted(os.listdir(root)) == [".busy.safetensors.2.part", "mine.part", "my-photos.safetensors"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_a_command_that_is_told_to_end_leaves_nothing(s6mod, root, photos, monkeypatch):
     def told(*_):
         os.kill(os.getpid(), signal.SIGTERM)
