@@ -7,7 +7,7 @@ from torch import nn
 from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, on_cuda, starts_the_interpreter
 from s6mod.errors import InputError
 from s6mod.networks import norm
-from s6mod.networks.norm import BatchNorm, plain_norm
+from s6mod.networks.norm import BatchNorm, apart, plain_norm
 
 SHAPES = [
     (2, 3, 4, 5),  # channels are no power of two
@@ -50,6 +50,16 @@ def outcome(forward, made, x, shortcut, dy):
     return {"y": y, **dict(zip(given, gradients, strict=True)), **moving}
 
 
+def one_by_one(made, parts):
+    """Passes of their own for equal parts of what comes."""
+
+    def forward(x, shortcut):
+        shortcuts = [None] * parts if shortcut is None else shortcut.chunk(parts)
+        return torch.cat([made(*given) for given in zip(x.chunk(parts), shortcuts, strict=True)])
+
+    return forward
+
+
 def plain(made):
     return lambda x, shortcut: plain_norm(made, x, shortcut)
 
@@ -58,6 +68,13 @@ def plain(made):
 def no_plain_norm(monkeypatch):
     """``BatchNorm`` must take the kernels."""
     monkeypatch.setattr(norm, "plain_norm", lambda *_: pytest.fail("the kernels were not chosen"))
+
+
+@pytest.fixture
+def few_programs(device, monkeypatch):
+    """A few rows are several blocks, and several of those a program's."""
+    monkeypatch.setattr("s6mod.networks.norm_triton.TILE", 1024)
+    monkeypatch.setattr("s6mod.networks.norm_triton.PROGRAMS", 3)
 
 
 @starts_the_interpreter
@@ -70,7 +87,55 @@ def test_a_single_value_cannot_be_normalised():
     made = layer(4, True, "cpu")
     with pytest.raises(InputError, match="batches of two"):
         made(torch.ones(1, 4, 1, 1))
+    with apart(made, 2), pytest.raises(InputError, match="batches of two"):
+        made(torch.ones(2, 4, 1, 1))
     made.eval()(torch.ones(1, 4, 1, 1))
+
+
+@pytest.mark.skipif(INTERPRETED, reason="needs no kernels")
+class TestApart:
+    @pytest.mark.parametrize("with_shortcut", [True, False])
+    @pytest.mark.parametrize("relu", [True, False])
+    @pytest.mark.parametrize("parts", [2, 3])
+    def test_parts_are_normalised_as_if_they_had_come_one_after_the_other(self, parts, relu, with_shortcut):
+        joint, alone = (layer(4, relu, "cpu", torch.float64) for _ in range(2))
+        x, shortcut, dy = inputs((6, 4, 3, 3), "cpu", torch.float64)
+        x[:2] *= 3  # so that statistics of all images together would be others
+        shortcut = shortcut if with_shortcut else None
+        with apart(joint, parts):
+            ours = outcome(joint, joint, x, shortcut, dy)
+        for name, theirs in outcome(one_by_one(alone, parts), alone, x, shortcut, dy).items():
+            torch.testing.assert_close(ours[name], theirs, msg=name)
+        assert joint.num_batches_tracked == parts
+
+    def test_in_eval_mode_there_is_nothing_to_keep_apart(self):
+        made = layer(4, True, "cpu").eval()
+        x, shortcut, _ = inputs((6, 4, 3, 3), "cpu")
+        expected = made(x, shortcut)
+        with apart(made, 2):
+            torch.testing.assert_close(made(x, shortcut), expected)
+        assert made.num_batches_tracked == 0
+
+    def test_it_ends_with_the_pass_however_that_ends(self):
+        network = nn.Sequential(layer(4, True, "cpu"), nn.Sequential(layer(4, False, "cpu")))
+        norms = [network[0], network[1][0]]
+        with apart(network, 2):
+            assert [norm.parts for norm in norms] == [2, 2]
+        assert [norm.parts for norm in norms] == [1, 1]
+        with pytest.raises(ZeroDivisionError), apart(network, 3):
+            raise ZeroDivisionError
+        assert [norm.parts for norm in norms] == [1, 1]
+
+    def test_batches_that_are_no_equal_parts_are_an_error(self):
+        made = layer(4, True, "cpu")
+        with apart(made, 2), pytest.raises(AssertionError, match="5 images are no 2 equal parts"):
+            made(torch.rand(5, 4, 3, 3))
+
+    def test_a_normalisation_that_knows_no_parts_is_refused_and_nothing_set(self):
+        network = nn.Sequential(layer(4, True, "cpu"), nn.BatchNorm2d(4))
+        with pytest.raises(InputError, match=r"got a BatchNorm2d; .* joint_views = False"), apart(network, 2):
+            pytest.fail("it was taken")
+        assert network[0].parts == 1
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs no kernels")
@@ -88,30 +153,51 @@ def test_it_is_what_pytorch_has_one_after_the_other(relu):
     assert torch.equal(made.running_var, usual.running_var)
 
 
-def like_plain(shape, relu, with_shortcut, device, dtype, tolerance, gradient_tolerance=None):
+def like_plain(shape, relu, with_shortcut, device, dtype, tolerance, gradient_tolerance=None, parts=1):
     """A few of millions of values lie so near to 0 that float32 finds them on the ReLU's other side."""
     x, shortcut, dy = inputs(shape, device, dtype)
     shortcut = shortcut if with_shortcut else None
     made, exact = layer(shape[1], relu, device), layer(shape[1], relu, device, torch.float64)
-    ours = outcome(made, made, x, shortcut, dy)
     wide = [None if t is None else t.double() for t in (x, shortcut, dy)]
-    for name, theirs in outcome(plain(exact), exact, *wide).items():
+    with apart(made, parts), apart(exact, parts):
+        ours, exactly = outcome(made, made, x, shortcut, dy), outcome(plain(exact), exact, *wide)
+    for name, theirs in exactly.items():
         assert ours[name].shape == theirs.shape
         is_gradient = name in ("x", "shortcut", "weight", "bias")
         allowed = gradient_tolerance if gradient_tolerance and is_gradient else tolerance
         assert (ours[name] - theirs).double().norm() <= allowed * theirs.double().norm() + 1e-6, name
 
 
-@pytest.mark.usefixtures("no_plain_norm")
+@pytest.mark.usefixtures("no_plain_norm", "few_programs")
 @pytest.mark.parametrize("with_shortcut", [True, False])
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_values_gradients_and_moving_averages_are_those_of_the_plain_version(
-    shape, relu, with_shortcut, device, monkeypatch
-):
-    monkeypatch.setattr("s6mod.networks.norm_triton.TILE", 1024)  # so that a few rows are several blocks
-    monkeypatch.setattr("s6mod.networks.norm_triton.PROGRAMS", 3)
+def test_values_gradients_and_moving_averages_are_those_of_the_plain_version(shape, relu, with_shortcut, device):
     like_plain(shape, relu, with_shortcut, device, torch.float32, 2e-5)
+
+
+@pytest.mark.usefixtures("no_plain_norm", "few_programs")
+@pytest.mark.parametrize("with_shortcut", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize(("shape", "parts"), [((4, 3, 4, 5), 2), ((3, 20, 9, 7), 3)], ids=str)
+def test_parts_that_are_apart_are_those_of_the_plain_version(shape, parts, relu, with_shortcut, device, monkeypatch):
+    monkeypatch.setattr("s6mod.networks.norm_triton.COLUMNS", 16)  # so that 20 are two blocks, the second not full
+    like_plain(shape, relu, with_shortcut, device, torch.float32, 2e-5, parts=parts)
+
+
+@pytest.mark.usefixtures("no_plain_norm", "few_programs")
+@pytest.mark.parametrize(("relu", "with_shortcut"), [(True, True), (True, False), (False, True)])
+def test_parts_that_are_apart_have_every_bit_of_passes_one_after_the_other(relu, with_shortcut, device):
+    x, shortcut, dy = inputs((3, 20, 13, 7), device)  # 91 rows of 20 each: three blocks of 32
+    shortcut = shortcut if with_shortcut else None
+    joint, alone = (layer(20, relu, device) for _ in range(2))
+    with apart(joint, 3):
+        ours = outcome(joint, joint, x, shortcut, dy)
+    theirs = outcome(one_by_one(alone, 3), alone, x, shortcut, dy)
+    for name in ours.keys() - {"weight", "bias"}:
+        assert torch.equal(ours[name], theirs[name]), name
+    for name in ("weight", "bias"):  # which autograd adds from the last pass to the first
+        torch.testing.assert_close(ours[name], theirs[name])
 
 
 def test_a_map_that_lies_otherwise_in_memory_is_left_to_the_plain_version(device):
@@ -132,6 +218,12 @@ class TestOnCuda:
     )
     def test_values_and_gradients_are_those_of_the_plain_version(self, shape, with_shortcut):
         like_plain(shape, True, with_shortcut, "cuda", torch.float32, 2e-5, gradient_tolerance=2e-3)
+
+    @pytest.mark.usefixtures("no_plain_norm")
+    @pytest.mark.parametrize("with_shortcut", [True, False])
+    @pytest.mark.parametrize("shape", [(148, 64, 32, 32), (148, 512, 4, 4)], ids=str)
+    def test_two_views_at_once_are_those_of_the_plain_version(self, shape, with_shortcut):
+        like_plain(shape, True, with_shortcut, "cuda", torch.float32, 2e-5, gradient_tolerance=2e-3, parts=2)
 
     @pytest.mark.usefixtures("no_plain_norm")
     @pytest.mark.parametrize("with_shortcut", [True, False])

@@ -1,6 +1,6 @@
 """What every network answers with, and what the rest may ask of it."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -16,5 +16,6 @@ class Output(NamedTuple):
 class Network(nn.Module):
     """A backbone with its head; ``forward`` returns an Output."""
 
+    joint_views: ClassVar[bool] = False  # whether samples meet in ``norm.BatchNorm`` only: views may share a pass
     map_channels: int  # C of the feature map
     map_size: tuple[int, int]  # its H and W

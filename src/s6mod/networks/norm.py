@@ -1,11 +1,17 @@
 """Batch normalisation together with what follows it in a residual network: an added shortcut and a ReLU.
 
 With many images a step is bound by the memory that these operations move, not by the convolutions between them, so on
-a GPU they run as few kernels of our own. ``plain_norm`` says what they compute.
+a GPU they run as few kernels of our own. ``plain_norm`` says what they compute. Several views can share a pass without
+sharing statistics: see ``apart``.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from s6mod.errors import InputError
 from s6mod.kernels import kernels_for
@@ -22,10 +28,12 @@ class BatchNorm(nn.BatchNorm2d):
     def __init__(self, channels: int, relu: bool = True) -> None:
         super().__init__(channels)
         self.relu = relu
+        self.parts = 1  # equal parts of a batch that are normalised apart; see ``apart``
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
         """(B, channels, H, W) -> the same shape."""
-        if self.training and x.numel() == x.shape[1]:
+        assert len(x) % self.parts == 0, f"{len(x)} images are no {self.parts} equal parts"
+        if self.training and x.numel() == self.parts * x.shape[1]:
             raise InputError(
                 "expected more than one value to normalise a channel by, got one image whose map has come down to 1x1; "
                 "give batches of two or images of at least 16x16 pixels"
@@ -39,7 +47,34 @@ class BatchNorm(nn.BatchNorm2d):
 
 def plain_norm(norm: BatchNorm, x: Tensor, shortcut: Tensor | None) -> Tensor:
     """What ``norm`` computes, one operation after the other."""
-    y = nn.BatchNorm2d.forward(norm, x)
+    if norm.parts == 1:
+        y = nn.BatchNorm2d.forward(norm, x)
+    else:
+        y = torch.cat([nn.BatchNorm2d.forward(norm, part) for part in x.chunk(norm.parts)])
     if shortcut is not None:
         y = y + shortcut
     return F.relu(y) if norm.relu else y
+
+
+@contextmanager
+def apart(network: nn.Module, parts: int) -> Iterator[None]:
+    """For a while, a batch for ``network`` is so many equal parts, one after the other, that share nothing but a pass.
+
+    Each is normalised by its own statistics, and the moving averages take them in turn, as if each had come alone.
+    """
+    norms: list[BatchNorm] = []
+    for module in network.modules():
+        if isinstance(module, BatchNorm):
+            norms.append(module)
+        elif isinstance(module, _BatchNorm):
+            raise InputError(
+                f"expected s6mod.networks.norm.BatchNorm in a network that takes several views at once, got a "
+                f"{type(module).__name__}; use that one, or set joint_views = False in the network's class"
+            )
+    for norm in norms:
+        norm.parts = parts
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.parts = 1

@@ -52,6 +52,7 @@ class ResNet18(Network):
     """The backbone of every method but MOSE, with a linear head."""
 
     WINDOW = 4  # edge of the fixed pooling window
+    joint_views = True
 
     def __init__(self, config: NetworkConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__()
