@@ -92,15 +92,15 @@ def test_a_branch_with_weight_changes_the_trajectory():
 
 
 @pytest.mark.parametrize(
-    ("option", "calls"), [({"view": "shared"}, 1), ({"view": "fresh"}, 2), ({"variant": "plus"}, 2)]
+    ("option", "views"), [({"view": "shared"}, 1), ({"view": "fresh"}, 2), ({"variant": "plus"}, 2)]
 )
-def test_the_shared_view_adds_no_call_of_the_backbone(monkeypatch, option, calls):
+def test_the_branch_adds_no_call_of_the_backbone_and_the_shared_view_no_image(monkeypatch, option, views):
     learner = run(small("er", {"name": "s6mod", **option}), 0, 2)
     made = []
     forward = ResNet18.forward
     monkeypatch.setattr(ResNet18, "forward", lambda self, x: made.append(len(x)) or forward(self, x))
     learner.learn(*batch(2))
-    assert made == [18] * calls  # 12 from memory and 6 from the stream
+    assert made == [18 * views]  # 12 from memory and 6 from the stream
 
 
 def test_the_branch_of_plus_predicts_where_a_linear_head_would_and_needs_no_memory_for_it(monkeypatch):

@@ -169,15 +169,27 @@ def test_weights_multiply_their_terms():
         torch.testing.assert_close(heavy[name], weight * plain[name])
 
 
-def test_at_weight_zero_the_terms_are_computed_and_move_nothing():
-    branch = make(weight_dr=0.0, alpha=0.0, beta=0.0, weight_z=0.0)
+WEIGHTS = {"dr": "weight_dr", "diff": "alpha", "cont": "beta", "z": "weight_z"}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_term_of_weight_zero_is_left_out_and_the_others_stay_as_they_are(name):
     feature_map, logits = batch()
-    total = sum(branch(feature_map, logits, LABELS).values())
-    assert total == 0
-    total.backward()
-    assert torch.equal(feature_map.grad, torch.zeros_like(feature_map))
-    assert torch.equal(logits.grad, torch.zeros_like(logits))
-    assert branch.routing.seen.any()
+    every = make()(feature_map, logits, LABELS)
+    others = make(**{WEIGHTS[name]: 0.0})(feature_map, logits, LABELS)
+    assert list(others) == [term for term in WEIGHTS if term != name]
+    for term in others:
+        assert torch.equal(others[term], every[term])
+
+
+def test_a_term_of_weight_zero_is_not_computed(monkeypatch):
+    never = lambda *_: pytest.fail("it was computed")  # noqa: E731
+    for term in ("dot_regression", "divergence", "contrastive_discretization", "z_loss"):
+        monkeypatch.setattr(f"s6mod.branch.losses.{term}", never)
+    branch = make(**dict.fromkeys(WEIGHTS.values(), 0.0))
+    assert branch(*batch(), LABELS) == {}
+    assert branch.routing.seen.any()  # prototypes and figures go on all the same
+    assert branch.mean_patterns > 0
 
 
 def test_the_divergence_reaches_the_base_head_the_feature_map_and_the_branch():
@@ -253,6 +265,9 @@ def test_the_fresh_view_feeds_the_branch_and_the_base_view_the_base_distribution
     expected = make()(fresh, logits, LABELS)
     for name in expected:
         assert torch.equal(terms[name], expected[name])
+    assert make(view="fresh").wants_fresh_view
+    assert make(variant="plus").wants_fresh_view
+    assert not make().wants_fresh_view
     shared = Tap(feature_map, logits, Targets(LABELS), again=lambda: pytest.fail("the shared view is enough"))
     make().losses(shared)
 

@@ -34,6 +34,7 @@ SETTINGS = [
     ("onpro", S6MOD),
     ("mose", S6MOD),
     ("er-ccldc", None),
+    ("er-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),
     ("ocm-ccldc", S6MOD),
     ("onpro-ccldc", None),
 ]

@@ -1,8 +1,15 @@
 import pytest
 import torch
+from torch import nn
 
+from learners import run, small
+from s6mod.branch.base import Branch, Targets
+from s6mod.checks.subject import flat
 from s6mod.errors import InputError
-from s6mod.methods import Plan, Task
+from s6mod.methods import Peer, Plan, Task
+from s6mod.networks import NetworkConfig, ResNet18
+
+FRESH = [{"view": "fresh"}, {"variant": "plus"}, {"view": "fresh", "beta": 0.0, "noisy_gate": True}]
 
 
 @pytest.mark.parametrize("rows", [torch.tensor([True, False]), torch.tensor([1, 2]).int(), torch.tensor([[1]])])
@@ -17,3 +24,116 @@ def test_a_task_with_the_classes_of_a_batch_is_another_and_the_first_stays_as_it
     task = Task(2, 5, [4, 0], [0])
     assert task.with_classes(torch.tensor([3, 4, 3, 1])) == Task(2, 5, [4, 0, 3, 1], [0, 4, 3, 1])
     assert task == Task(2, 5, [4, 0], [0])
+
+
+# --- a fresh view -----------------------------------------------------------------------------------------------
+
+
+def two_passes(peer):
+    """The plain twin of ``look``: the fresh view has a pass of its own, when the branch asks for it."""
+
+    def look(view, targets, fresh):
+        out = peer.network(view)
+        return out, peer.tap(out, targets, fresh)
+
+    peer.look = look
+
+
+# Steps in proportion to gradients: Adam's own would turn the rounding of a gradient near 0 into a whole step.
+OPTIMIZER = {"lr": 0.01, "eps": 0.1}
+
+
+@pytest.mark.parametrize("options", FRESH, ids=str)
+@pytest.mark.parametrize("name", ["er", "er-ccldc"])
+def test_steps_with_both_views_in_one_pass_are_those_with_two_passes(name, options):
+    joint, twin = (small(name, {"name": "s6mod", **options}, {"optimizer": OPTIMIZER}) for _ in range(2))
+    first = []  # sizes of first passes
+    for learner in (joint, twin):
+        learner.build((3, 16, 16))
+        for peer in learner.peers if learner is twin else []:
+            two_passes(peer)
+        sizes = []
+        learner.peers[0].network.register_forward_pre_hook(lambda _, args, sizes=sizes: sizes.append(len(args[0])))
+        run(learner, 0, 4, side=16)
+        first.append(sizes[0])
+    assert first == [8, 4]
+    assert joint.losses() == pytest.approx(twin.losses(), rel=1e-3, abs=1e-5)
+    ours, theirs = flat(joint.state_dict()), flat(twin.state_dict())
+    assert ours.keys() == theirs.keys()
+    for path, leaf in theirs.items():
+        if not isinstance(leaf, torch.Tensor):
+            assert ours[path] == leaf, path
+        elif not leaf.is_floating_point():
+            assert torch.equal(ours[path], leaf), path
+        elif name == "er" or "running" not in path:  # a pair's chain comes between its two passes, or after the one
+            assert (ours[path] - leaf).norm() <= 1e-3 * leaf.norm() + 1e-6, path
+
+
+class Curious(Branch):
+    """Looks at as many views as it is told, and says so or not."""
+
+    def __init__(self, says_so):
+        super().__init__()
+        self.says_so = says_so
+
+    @property
+    def wants_fresh_view(self):
+        return self.says_so
+
+
+class Looked:
+    """A peer that has looked at four images, each view of them brighter than the one before."""
+
+    def __init__(self, branch, network=None):
+        torch.manual_seed(0)
+        self.peer = Peer(network or ResNet18(NetworkConfig(width=2), (3, 8, 8), 5), branch)
+        self.passes, self.drawn = [], 0
+        self.peer.network.register_forward_pre_hook(lambda _, args: self.passes.append(args[0]))
+        self.images = torch.rand(4, 3, 8, 8)
+        self.out, self.tap = self.peer.look(self.images, Targets(torch.arange(4)), self.fresh)
+
+    def fresh(self):
+        self.drawn += 1
+        return self.images + self.drawn
+
+
+@pytest.mark.parametrize("branch", [None, Curious(False)], ids=["none", "shared"])
+def test_without_a_wish_for_it_no_fresh_view_is_drawn_before_it_is_asked_for(branch):
+    looked = Looked(branch)
+    assert [len(images) for images in looked.passes] == [4]
+    assert looked.drawn == 0
+    assert looked.tap.feature_map is looked.out.feature_map
+    looked.tap.again()
+    assert torch.equal(looked.passes[1], looked.images + 1)
+
+
+def test_a_fresh_view_that_was_wanted_is_handed_out_once_and_then_others_are_drawn():
+    looked, plain = Looked(Curious(True)), Looked(None)
+    assert len(looked.passes) == looked.drawn == 1
+    assert torch.equal(looked.passes[0], torch.cat([looked.images, looked.images + 1]))
+    for ours, theirs in zip(looked.out, plain.out, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert looked.tap.feature_map is looked.out.feature_map
+    assert looked.tap.logits is looked.out.logits
+    for views in (1, 2, 3):
+        torch.testing.assert_close(looked.tap.again(), plain.tap.again())
+        assert looked.drawn == len(looked.passes) == plain.drawn == views
+    for (name, ours), theirs in zip(looked.peer.named_buffers(), plain.peer.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)
+
+
+class Foreign(ResNet18):
+    """Its samples meet in a layer that knows no parts."""
+
+    joint_views = False
+
+    def __init__(self):
+        super().__init__(NetworkConfig(width=2), (3, 8, 8), 5)
+        self.stem[1] = nn.BatchNorm2d(2)
+
+
+def test_a_network_whose_samples_meet_elsewhere_takes_a_fresh_view_in_a_pass_of_its_own():
+    looked = Looked(Curious(True), Foreign())
+    assert (len(looked.passes), looked.drawn) == (1, 0)
+    looked.tap.again()
+    assert [len(images) for images in looked.passes] == [4, 4]

@@ -330,6 +330,6 @@ def test_a_branch_sees_what_the_method_sees_and_nothing_of_the_chain(name, view)
     own = STREAM + MEMORY if name == "er-ccldc" else MEMORY
     for loss, passes in zip(step.losses, step.passes, strict=True):
         assert len(loss.tap.feature_map) == len(loss.tap.targets.labels) == own
-        assert any(loss.tap.logits is logits for _, logits in passes[: -5 if view == "fresh" else -4])
-        if view == "fresh":
-            assert len(passes[-1][0]) == own
+        images, logits = passes[-5]  # the method's last pass; the chain's follow
+        assert len(images) == (2 * own if view == "fresh" else own)  # a fresh view shares it
+        assert torch.equal(loss.tap.logits, logits[:own])

@@ -51,8 +51,8 @@ def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
 class Tap:
     """What the cross-entropy of a method saw in this step.
 
-    ``again()`` runs the same samples through the same network under a fresh augmentation and returns the new
-    feature map; a branch that wants its own view calls it, others never do.
+    ``again()`` gives the feature map of the same samples in the same network under a fresh augmentation; a branch that
+    wants its own view calls it, others never do. Called again, it gives another view.
     """
 
     feature_map: Tensor  # (B, C, H, W), the backbone's last map, gradient attached
@@ -75,7 +75,11 @@ class BranchShape:
 
 
 class Branch(nn.Module):
-    """Base of all branches. Parameters join the base optimiser; buffers travel with the checkpoint."""
+    """Base of all branches. Parameters join the base optimiser; buffers travel with the checkpoint.
+
+    A branch that calls ``tap.again()`` in every step says so beforehand by ``wants_fresh_view``: a method may then run
+    the network on both views at once, which costs less than twice on one.
+    """
 
     config_class: ClassVar[type[NamedConfig]]
 
@@ -91,6 +95,11 @@ class Branch(nn.Module):
     @classmethod
     def predicts(cls, config: NamedConfig) -> bool:
         """Whether its scores take the place of the method's linear head in prediction."""
+        return False
+
+    @property
+    def wants_fresh_view(self) -> bool:
+        """Whether ``losses`` looks at a fresh view (``tap.again``) in every step."""
         return False
 
     def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:

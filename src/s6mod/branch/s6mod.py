@@ -29,13 +29,12 @@ class S6MODConfig(BranchConfig):
     name: Literal["s6mod"] = "s6mod"
     variant: Literal["paper", "plus"] = Field(
         "paper",
-        description="plus: the branch sees the base pass and a fresh view, has no L_Cont, and predicts where the "
+        description="plus: the branch sees the base view and a fresh one, has no L_Cont, and predicts where the "
         "method's linear head would",
     )
     view: Literal["shared", "fresh"] = Field(
         "shared",
-        description="feature map the branch sees: the one of the base pass, or one more pass on a fresh augmentation; "
-        "not for plus",
+        description="feature map the branch sees: that of the base view, or that of a fresh augmentation; not for plus",
     )
 
     d_inner: int = Field(128, ge=2, description="width d of the branch; at least the number of classes")
@@ -89,8 +88,8 @@ class S6MOD(Branch):
     """The branch for maps of ``channels`` x ``map_size``; ``options`` are the fields of ``S6MODConfig``.
 
     Called with a feature map (B, C, H, W), base logits (B, num_classes) and labels (B,) or ``Targets``, it returns the
-    weighted terms ``dr``, ``diff``, ``cont`` and ``z``; ``plus`` has no ``cont``. In training mode it also updates its
-    prototypes. Under autocast it computes in float32 all the same.
+    weighted terms ``dr``, ``diff``, ``cont`` and ``z``, without those whose weight is 0; ``plus`` has no ``cont``. In
+    training mode it also updates its prototypes. Under autocast it computes in float32 all the same.
     """
 
     config_class: ClassVar[type[NamedConfig]] = S6MODConfig
@@ -175,20 +174,28 @@ class S6MOD(Branch):
         self._note(count, weights)
 
         config = self.config
-        terms = {
-            "dr": _weighted(config.weight_dr, losses.dot_regression(cosines, q)),
-            "diff": _weighted(config.alpha, losses.divergence(logits, cosines[-len(logits) :], config.divergence)),
-        }
-        if config.variant == "paper":
+        terms = {}
+        if config.weight_dr > 0:
+            terms["dr"] = _weighted(config.weight_dr, losses.dot_regression(cosines, q))
+        if config.alpha > 0:
+            Q_logits = cosines[-len(logits) :]
+            terms["diff"] = _weighted(config.alpha, losses.divergence(logits, Q_logits, config.divergence))
+        if config.beta > 0 and config.variant == "paper":
             terms["cont"] = _weighted(config.beta, losses.contrastive_discretization(delta, q))
-        return terms | {"z": _weighted(config.weight_z, losses.z_loss(gate_logits))}
+        if config.weight_z > 0:
+            terms["z"] = _weighted(config.weight_z, losses.z_loss(gate_logits))
+        return terms
+
+    @property
+    def wants_fresh_view(self) -> bool:
+        """For plus beside the base pass, for ``view: fresh`` in its place."""
+        return self.config.variant == "plus" or self.config.view == "fresh"
 
     def losses(self, tap: Tap, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """The weighted terms of a tap; P comes from the base pass, whatever the branch sees."""
+        seen = tap.again() if self.wants_fresh_view else tap.feature_map
         if self.config.variant == "plus":
-            seen = torch.cat([tap.feature_map, tap.again()])
-        else:
-            seen = tap.again() if self.config.view == "fresh" else tap.feature_map
+            seen = torch.cat([tap.feature_map, seen])
         return self.forward(seen, tap.logits, tap.targets, generator)
 
     @torch.no_grad()

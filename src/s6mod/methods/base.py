@@ -21,6 +21,7 @@ from s6mod.errors import ConfigError, InputError
 from s6mod.memory import ReplayMemory, Reservoir
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import Network, NetworkConfig, Output, ResNet18
+from s6mod.networks.norm import apart
 from s6mod.registry import NamedConfig, Registry
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -134,6 +135,21 @@ class Peer(nn.Module):
     def tap(self, out: Any, targets: Targets, view: Callable[[], Tensor]) -> Tap:
         """What a branch sees of the network's output ``out``; ``view()`` makes a fresh view of the same samples."""
         return Tap(out.feature_map, out.logits, targets, lambda: self.network(view()).feature_map)
+
+    def look(self, view: Tensor, targets: Targets, fresh: Callable[[], Tensor]) -> tuple[Output, Tap]:
+        """The network's output for ``view``, and its tap; ``fresh()`` makes another view of the same samples.
+
+        Where the branch wants that view as well, one pass takes both, BatchNorm keeping them apart, and the first
+        ``again()`` hands it out. What a network adds to an ``Output`` is then left out.
+        """
+        if self.branch is None or not (self.branch.wants_fresh_view and self.network.joint_views):
+            out = self.network(view)
+            return out, self.tap(out, targets, fresh)
+        with apart(self.network, 2):
+            both = self.network(torch.cat([view, fresh()]))
+        out, second = (Output(*halves) for halves in zip(*(part.chunk(2) for part in both), strict=True))
+        tap, waiting = self.tap(out, targets, fresh), [second.feature_map]
+        return out, replace(tap, again=lambda: waiting.pop() if waiting else tap.again())
 
     def state_tree(self) -> dict[str, Any]:
         """The state of each part there is, by name."""

@@ -61,9 +61,8 @@ class ER(Method):
 
     def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """One forward pass, one cross-entropy."""
-        out = peer.network(views.view)
-        ce = F.cross_entropy(out.logits.float(), views.targets.labels)
-        return Losses({"ce": ce}, peer.tap(out, views.targets, lambda: self.augment(views.images, generator)))
+        out, tap = peer.look(views.view, views.targets, lambda: self.augment(views.images, generator))
+        return Losses({"ce": F.cross_entropy(out.logits.float(), views.targets.labels)}, tap)
 
     def chain_batch(self, views: Views) -> tuple[Tensor, Tensor]:
         """[memory ; stream]."""
