@@ -6,12 +6,14 @@ The learners are those of ``s6mod bench``. Milliseconds are the best of three lo
 import torch
 
 from s6mod.engine.bench import WARM_UP, Subject, seconds_per_step
+from s6mod.experiments.cells import parse
 
 LEARNERS = (("er", "none", 300), ("er", "s6mod", 300), ("ocm", "none", 30), ("mose", "none", 60))  # and steps in a loop
 PROFILED = 3  # steps
 
 for method, branch, steps in LEARNERS:
-    subject = Subject(method, branch, capture="auto", width=64, device="cuda", precision="auto")
+    values = parse(method if branch == "none" else f"{method}+{branch}", "cifar100", 2000).values()
+    subject = Subject(method, branch, "auto", width=64, device="cuda", precision="auto", values=values)
     learner = subject.learner()
     seconds_per_step(learner, WARM_UP)
     best = min(seconds_per_step(learner, steps) for _ in range(3))

@@ -6,13 +6,12 @@ A number that no record supports cannot appear. Accuracies are those of the defa
 import csv
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 from s6mod.decimals import difference, spread
 from s6mod.experiments.cells import SHARED, Cell
-from s6mod.experiments.paper import fresh_view
+from s6mod.experiments.paper import other_settings
 from s6mod.experiments.presets import METHODS
 from s6mod.experiments.schema import complete, setting
 from s6mod.experiments.statistics import Estimate, paired
@@ -37,10 +36,11 @@ def accuracies():
     for method in (*METHODS, *SHARED):
         for data, memory in places:
             base, control, ours = (Cell(method, branch, data, memory) for branch in ("none", "confidence", "s6mod"))
-            for view, cell in (("", ours), (", fresh view", replace(ours, changes=fresh_view(method)))):
+            others = {f", {label}": cell for label, cell in other_settings(ours).items() if "published" not in label}
+            for label, cell in {"": ours, **others}.items():
                 runs = [of(results, each) for each in (base, control, cell)]
                 if any(runs[0]) and (cell is ours or any(runs[2])):
-                    rows.append(row(f"{NAMES[method]}, {DATA[data]}, M = {memory}{view}", *runs))
+                    rows.append(row(f"{NAMES[method]}, {DATA[data]}, M = {memory}{label}", *runs))
     return "\n".join(rows)
 
 

@@ -227,7 +227,8 @@ def test_presets_hold_the_published_settings(call):
         _, out, _ = call("train", "--data", data, "--branch", "s6mod", "--show-config")
         values = yaml.safe_load(out)
         assert values["branch"]["num_patterns"] == patterns
-        assert (values["branch"]["alpha"], values["branch"]["beta"]) == (1.0, 0.5)  # the paper's beta is 5: see docs
+        branch = values["branch"]
+        assert (branch["view"], branch["alpha"], branch["beta"]) == ("fresh", 1.0, 0.0)  # not the paper's: see docs
         assert values["stream"]["tasks"] == tasks
         assert values["method"]["network"]["width"] == 64
 

@@ -29,6 +29,17 @@ def test_the_rows_add_one_part_after_another_and_end_with_the_controls():
     assert parts == [(1, 0.0, 0.0), (8, 1.0, 0.0), (1, 0.0, 0.5), (8, 1.0, 0.5)]
 
 
+def test_without_l_cont_there_are_no_rows_about_it():
+    whole = whole_cell("er", "digits", None, ["branch.beta=0.0"])
+    assert [*ablation(whole).cells] == [
+        "er",
+        "er + branch (with L_Diff)",
+        "er + s6mod",
+        "er + confidence",
+        "er + smoothing",
+    ]
+
+
 def test_the_controls_have_the_alpha_of_the_branch():
     branch, others = split_changes(["branch.alpha=0.3", "stream.tasks=2"])
     cells = ablation(whole_cell("er", "digits", None, branch)).over(others).cells

@@ -67,31 +67,34 @@ def test_methods_have_their_published_options():
     assert values("mose/tiny-imagenet/2000")["method"]["mean"] == [0.4802, 0.4480, 0.3975]
 
 
-def test_the_branch_has_the_published_weights_but_for_beta_on_cifar():
+def test_the_branch_has_the_published_weights_but_on_cifar():
     def weights(name):
         branch = values(name)["branch"]
-        return branch["num_patterns"], branch["alpha"], branch["beta"]
+        return branch["num_patterns"], branch["view"], branch["alpha"], branch["beta"]
 
-    assert weights("er+s6mod/cifar10/500") == (10, 1, 0.5)
-    assert weights("er+s6mod/cifar100/5000") == (8, 1, 0.5)
-    assert weights("er+s6mod/tiny-imagenet/5000") == (10, 1, 5)
-    assert weights("er+s6mod/tiny-imagenet/10000") == (10, 0.5, 2.5)
-    assert weights("onpro+s6mod/cifar100/2000") == (5, 5, 0.5)
-    assert weights("ocm+s6mod/cifar100/2000") == (8, 10, 0.5)
-    assert weights("ocm+s6mod/tiny-imagenet/5000") == (10, 0.2, 10)
-    assert weights("mose+s6mod/cifar100/2000") == (8, 1, 0.5)
-    lines = [line for section in table("1").sections for line in section.lines]
-    beside = {line.cell.name for line in lines if line.label.endswith("published weights")}
-    assert {"er+s6mod/cifar100/2000/beta=5.0", "onpro+s6mod/cifar100/5000/beta=25.0"} < beside
-    for name in beside:
-        own, published = values("/".join(name.split("/")[:3])), values(name)
-        assert own["branch"].pop("beta") != published["branch"].pop("beta")
-        assert own == published
-    assert {name.split("/")[1] for name in beside} == {"cifar10", "cifar100"}  # elsewhere the preset has them
-    fresh = [values(line.cell.name)["branch"] for line in lines if line.label.endswith("fresh view")]
-    assert len(fresh) == 56
-    assert all((branch["view"], branch["beta"]) == ("fresh", 0) for branch in fresh)
+    assert weights("er+s6mod/cifar10/500") == (10, "fresh", 1, 0)
+    assert weights("er+s6mod/cifar100/5000") == (8, "fresh", 1, 0)
+    assert weights("er+s6mod/tiny-imagenet/5000") == (10, "shared", 1, 5)
+    assert weights("er+s6mod/tiny-imagenet/10000") == (10, "shared", 0.5, 2.5)
+    assert weights("onpro+s6mod/cifar100/2000") == (5, "shared", 5, 0.5)
+    assert weights("ocm+s6mod/cifar100/2000") == (8, "shared", 10, 0.5)
+    assert weights("ocm+s6mod/tiny-imagenet/5000") == (10, "shared", 0.2, 10)
+    assert weights("ocm-ccldc+s6mod/cifar100/2000") == (8, "fresh", 0.5, 0)
+    assert weights("mose+s6mod/cifar100/2000") == (8, "shared", 1, 0.5)
     assert values("ocm+s6mod/tiny-imagenet/2000")["branch"]["d_inner"] == 256
+
+
+def test_other_settings_stand_beside_the_preset_and_differ_from_it():
+    lines = [line for section in table("1").sections for line in section.lines]
+    beside = {line.cell.name: line.label.partition(", ")[2] for line in lines if line.cell.changes}
+    assert beside["er+s6mod/cifar100/2000/view=shared/beta=5.0"] == "published weights"
+    assert beside["er+s6mod/cifar10/500/view=shared/beta=0.5"] == "shared view"
+    assert beside["onpro+s6mod/cifar100/5000/view=fresh/beta=0.0/divergence=qp"] == "fresh view"
+    assert {name.split("/")[1] for name in beside} == {"cifar10", "cifar100"}  # elsewhere presets are as published
+    for name, label in beside.items():
+        branch = values(name)["branch"]
+        assert branch != values("/".join(name.split("/")[:3]))["branch"], name
+        assert branch["view"] == ("shared" if label in ("published weights", "shared view") else "fresh"), name
 
 
 def test_moe_mose_is_a_result_of_mose():

@@ -17,9 +17,10 @@ from s6mod.experiments.statistics import Estimate, paired
 METRICS: tuple[Metric, ...] = ("accuracy", "forgetting", "learning_accuracy")
 TEXT = (
     "What each part of the branch brings to {method}. Branch: plain selective scan with one discretization and L_Diff. "
-    "Routing adds the mixture of patterns with its gate, L_z and class-conditional N_k; L_Cont adds that loss alone. "
-    "The controls put a penalty on the base head at the same weight, alpha = {alpha:g}, and have no branch: what S6MOD "
-    "gains beyond them, its branch has earned. Gains are paired by seed; intervals are at 95 % (Student's t). {note}"
+    "Routing adds the mixture of patterns with its gate, L_z and class-conditional N_k; L_Cont adds that loss alone, "
+    "unless its weight is 0. The controls put a penalty on the base head at the same weight, alpha = {alpha:g}, and "
+    "have no branch: what S6MOD gains beyond them, its branch has earned. Gains are paired by seed; intervals are at "
+    "95 % (Student's t). {note}"
 )
 
 

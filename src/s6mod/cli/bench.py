@@ -1,6 +1,6 @@
 """``s6mod bench``: what a step costs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,15 +13,26 @@ def bench(
     methods: Annotated[
         str, typer.Option(help="Methods, with commas between; the first is also packed on a GPU.")
     ] = "er",
-    branches: Annotated[str, typer.Option(help="Branches, with commas between.")] = "none,s6mod,confidence",
+    branches: Annotated[
+        str, typer.Option(help="Branches, with commas between; changes to a preset after slashes, as in cells.")
+    ] = "none,s6mod,confidence",
     width: Annotated[int, typer.Option(min=1, help="Width of the network (64 as in the paper).")] = 64,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for each learner, warm-up apart.")] = 5.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Milliseconds and memory of a step, with and without the branch, beside the reference implementations."""
-    from s6mod.engine.bench import run_bench
+    """Milliseconds and memory of a step, with and without the branch, beside the reference implementations.
+
+    The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes.
+    """
+    from s6mod.engine.bench import MEMORY_SIZE, run_bench
+    from s6mod.experiments.cells import parse
+
+    def values(method: str, branch: str) -> dict[str, Any]:
+        branch, *changes = branch.split("/")
+        learner = method if branch == "none" else f"{method}+{branch}"
+        return parse("/".join([learner, *changes]), "cifar100", MEMORY_SIZE).values()
 
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, branches))
-    run_bench(names, with_branches, width, seconds, device, precision, json_output, Console(emoji=False))
+    run_bench(names, with_branches, values, width, seconds, device, precision, json_output, Console(emoji=False))

@@ -41,7 +41,7 @@ def sweep(
         bool,
         typer.Option(
             "--controls",
-            help="With --tables: both controls of every cell, the published weights and the fresh view.",
+            help="With --tables: both controls of every cell, and S6MOD in its other settings.",
             rich_help_panel=WHAT,
         ),
     ] = False,

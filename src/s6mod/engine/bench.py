@@ -10,10 +10,11 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -21,10 +22,10 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from s6mod.config import merge
 from s6mod.engine.environment import describe
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
-from s6mod.methods import methods
 
 IMAGE_SHAPE = (3, 32, 32)
 NUM_CLASSES = 100
@@ -51,11 +52,12 @@ class Subject:
     """A learner to be measured."""
 
     method: str
-    branch: str
+    branch: str  # "none", or a branch with changes to its preset, as in s6mod/view=shared
     capture: str
     width: int
     device: str
     precision: str
+    values: dict[str, Any] = field(compare=False)  # plain values of the method, and of the branch if it has one
 
     @property
     def name(self) -> str:
@@ -65,8 +67,8 @@ class Subject:
     def learner(self) -> Learner:
         """A learner in its second task, half its memory filled with images of the first."""
         learner = Learner(
-            {"name": self.method, "network": {"width": self.width}},
-            None if self.branch == "none" else self.branch,
+            merge(self.values["method"], {"network": {"width": self.width}}),
+            self.values.get("branch"),
             num_classes=NUM_CLASSES,
             memory_size=MEMORY_SIZE,
             engine={"device": self.device, "precision": self.precision, "capture": self.capture},
@@ -99,6 +101,7 @@ class Measured:
 def run_bench(
     names: list[str],
     branches: list[str],
+    values: Callable[[str, str], dict[str, Any]],
     width: int,
     seconds: float,
     device: str,
@@ -106,9 +109,13 @@ def run_bench(
     as_json: bool,
     console: Console,
 ) -> None:
-    """Milliseconds, images per second, share of the peak and memory of each learner; packed runs of the first."""
-    for name in names:
-        methods[name]  # an unknown one is refused here
+    """Milliseconds, images per second, share of the peak and memory of each learner; packed runs of the first method.
+
+    ``values`` gives the configuration of a method and a branch.
+    """
+    known = {
+        (name, branch): values(name, branch) for name in names for branch in branches
+    }  # what is unknown, is refused
     if "none" not in branches:
         raise ConfigError("expected 'none' among the branches, which the others are compared with; add it")
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
@@ -117,11 +124,13 @@ def run_bench(
     peak = _peak_flops() if cuda else None
     captures = ("off", "auto") if cuda else ("off",)
     rows: list[Measured] = []
+
+    def subjects(name: str, capture: str) -> list[Subject]:
+        return [Subject(name, each, capture, width, device, precision, known[name, each]) for each in branches]
+
     for name in names:
-        subjects = [Subject(name, b, capture, width, device, precision) for capture in captures for b in branches]
-        rows += measure(subjects, seconds, peak)
-    first = [Subject(names[0], branch, "auto", width, device, precision) for branch in branches]
-    packed = {subject.name: _packed(subject, seconds) for subject in first if cuda}
+        rows += measure([each for capture in captures for each in subjects(name, capture)], seconds, peak)
+    packed = {subject.name: _packed(subject, seconds) for subject in subjects(names[0], "auto") if cuda}
     facts = describe(torch.device("cuda" if cuda else "cpu")) | {"width": width, "precision": precision}
     facts["peak_tflops"] = None if peak is None else peak / 1e12
     if as_json:
@@ -262,7 +271,9 @@ def _table(rows: list[Measured], facts: dict[str, object]) -> Table:
     cuda = facts["peak_tflops"] is not None  # the reference was measured on a GPU, and so is the peak
     columns = ["learner", "steps", "ms/step", "to base", "images/s", "MiB", *["reference", "of peak"] * cuda]
     for column in columns:
-        table.add_column(column, justify="left" if column in ("learner", "steps") else "right", no_wrap=True)
+        table.add_column(
+            column, justify="left" if column in ("learner", "steps") else "right", no_wrap=column != "learner"
+        )
     for row in rows:
         cells = [row.learner, row.steps, f"{row.ms_per_step:.2f}", f"{row.ratio:.3f}"]
         cells += [f"{row.images_per_second:.0f}", f"{row.peak_bytes / 2**20:.0f}"]

@@ -40,14 +40,16 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     tasks = tasks if isinstance(tasks, int) else len(tasks)
     images = data["size"] * (method["first"] + method["later"] * (tasks - 1)) / tasks  # of a step, as if 32x32
     branch = plain["branch"]["name"] if plain["branch"] else None
-    views = method["networks"] * _own_view(plain["branch"] or {})
+    own_view = _own_view(plain["branch"] or {})
+    views = method["networks"] * bool(own_view)
     images += data["size"] * views * table["view"]
     width = plain["method"].get("network", {}).get("width", WIDTH)
-    ms = unit["pass"] * (method["passes"] + views) + unit["image"] * images * (width / WIDTH) ** 2
+    passes = method["passes"] + views * (not method.get("joint_views"))
+    ms = unit["pass"] * passes + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
     memory = unit["memory_gib"] * data["size"] * method["later"] * width / WIDTH
-    known = data["size"] == 1 and not views and width == WIDTH
-    measured = table["measured"].get(f"{name}+{branch}" if branch else name) if known else None
+    known = data["size"] == 1 and width == WIDTH
+    measured = table["measured"].get(f"{name}+{branch}{own_view}" if branch else name) if known else None
     if measured is not None:
         ms, memory = measured["ms"], measured["memory_gib"]
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
@@ -55,9 +57,11 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
 
 
-def _own_view(branch: dict[str, Any]) -> bool:
-    """Whether the branch runs the network once more, on a fresh view."""
-    return branch.get("variant") == "plus" or branch.get("view") == "fresh"
+def _own_view(branch: dict[str, Any]) -> str:
+    """What makes the branch see a fresh view, as in a cell; empty if nothing does."""
+    if branch.get("variant") == "plus":
+        return "/variant=plus"
+    return "/view=fresh" if branch.get("view") == "fresh" else ""
 
 
 def _steps(stream: dict[str, Any], images: int, tasks: int) -> int:

@@ -15,18 +15,30 @@ from s6mod.config import nearest
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse
 from s6mod.experiments.presets import CONTROLS
+from s6mod.experiments.schema import complete
 
 Metric = Literal["accuracy", "forgetting", "learning_accuracy"]
 SEEDS = tuple(range(10))
 FEWER_SEEDS = tuple(range(5))  # of the studies of sensitivity
 STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
-# Weights of L_Cont that the paper prints or its released code has, where our presets have another.
-PUBLISHED_BETA = {
-    **{(method, "cifar10"): 5.0 for method in ("er", "ocm", "onpro")},
-    ("er", "cifar100"): 5.0,
-    ("ocm", "cifar100"): 50.0,
-    ("onpro", "cifar100"): 25.0,
-    ("ocm-ccldc", "cifar100"): 25.0,
+# S6MOD in other ways than our presets have it, by data set and method. "Published weights" are those of the paper or of
+# its released code, with one view for both heads. A "fresh view" is near to what the released code trains: there the
+# branch sees other augmentations of the samples than the base head, and L_Cont, over pairs of one class alone, has
+# nothing left to do once all Delta are alike.
+_FRESH = ("view=fresh", "beta=0.0", "divergence=qp")
+_ER = {"published weights": ("view=shared", "beta=5.0"), "shared view": ("view=shared", "beta=0.5")}
+OTHER_SETTINGS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
+    "cifar10": {
+        "er": _ER,
+        "ocm": {"published weights": ("beta=5.0",), "fresh view": _FRESH},
+        "onpro": {"published weights": ("beta=5.0",), "fresh view": _FRESH},
+    },
+    "cifar100": {
+        "er": _ER,
+        "ocm": {"published weights": ("beta=50.0",), "fresh view": _FRESH},
+        "onpro": {"published weights": ("beta=25.0",), "fresh view": _FRESH},
+        "ocm-ccldc": {"published weights": ("view=shared", "alpha=5.0", "beta=25.0"), "alpha = 5": ("alpha=5.0",)},
+    },
 }
 ALPHA_STUDY = f"{STUDY}/beta=25.0"  # at which the paper varies alpha
 PATTERNS = (1, 2, 4, 8, 16)  # ours: the paper's curves have no readable axis
@@ -85,7 +97,7 @@ def _main(name: str, title: str, metric: Metric) -> PaperTable:
             for kind, branch in (("base", "none"), ("s6mod", "s6mod")):
                 cell = Cell(method, branch, data, memory)
                 lines.append(Line(cell.learner, cell, _pair(kinds[kind][data][str(memory)])))
-            lines += [*_other_settings(lines[-1]), *_controls(lines[-1].cell)]
+            lines += _beside(lines[-1])
         sections.append(Section(f"{data}, M = {memory}", metric, tuple(lines)))
     return PaperTable(name, title, tuple(sections), SEEDS)
 
@@ -101,7 +113,7 @@ def _ncm() -> PaperTable:
             cell = parse(learner, data, int(memory))
             lines.append(Line(learner, cell, _pair(figure)))
             if cell.branch == "s6mod":
-                lines += [*_other_settings(lines[-1]), *_controls(cell)]
+                lines += _beside(lines[-1])
         sections.append(Section(f"{data}, M = {memory}", "accuracy", tuple(lines), scores="ncm"))
     return PaperTable("ncm", "Nearest class mean: average accuracy (%)", tuple(sections), SEEDS)
 
@@ -111,20 +123,18 @@ def ablation_cells(whole: Cell) -> dict[str, Cell]:
 
     Our reading of its rows: "branch" is one discretization pattern (plain SS2D: with one, the gate and its L_z have
     nothing to choose) and no L_Cont; "routing" brings the mixture with its gate, its L_z and its class-conditional
-    routing; "L_Cont" brings the loss alone.
+    routing; "L_Cont" brings the loss alone. Where ``whole`` has no L_Cont (beta = 0), it is what routing brings.
     """
 
     def but(*changes: str) -> Cell:
         return replace(whole, changes=(*whole.changes, *changes))
 
     plain = ("num_patterns=1", "weight_z=0.0")
-    return {
-        whole.method: whole.base,
-        f"{whole.method} + branch (with L_Diff)": but(*plain, "beta=0.0"),
-        f"{whole.method} + branch + routing": but("beta=0.0"),
-        f"{whole.method} + branch + L_Cont": but(*plain),
-        f"{whole.method} + s6mod": whole,
-    }
+    cells = {whole.method: whole.base, f"{whole.method} + branch (with L_Diff)": but(*plain, "beta=0.0")}
+    if complete(whole.values())["branch"]["beta"]:
+        cells[f"{whole.method} + branch + routing"] = but("beta=0.0")
+        cells[f"{whole.method} + branch + L_Cont"] = but(*plain)
+    return cells | {f"{whole.method} + s6mod": whole}
 
 
 def paper_figures(name: Literal["ablation", "alpha", "beta"], whole: Cell) -> dict[str, Any]:
@@ -188,27 +198,19 @@ def _study(
     return PaperTable(name, title, tuple(sections), seeds)
 
 
-def fresh_view(method: str) -> tuple[str, ...]:
-    """Changes that bring S6MOD on a method near to what the released code trains.
-
-    There the branch sees other augmentations of the samples than the base head, and L_Cont, over pairs of one class
-    alone, has nothing left to do once all Delta are alike. OCM and OnPro, on which alpha is large, have been run with
-    its L_Diff as well.
-    """
-    return ("view=fresh", "beta=0.0", *(["divergence=qp"] if method in ("ocm", "onpro") else []))
+def other_settings(cell: Cell) -> dict[str, Cell]:
+    """S6MOD as others have it or as we tried it, on a cell's method and data set, by their labels."""
+    settings = OTHER_SETTINGS.get(cell.data, {}).get(cell.method, {})
+    return {label: replace(cell, changes=changes) for label, changes in settings.items()}
 
 
-def _other_settings(line: Line) -> list[Line]:
-    """S6MOD as the paper or its released code has it, where our preset differs: weight of L_Cont, view."""
-    if line.cell.branch != "s6mod":
-        return []
-    settings = {"fresh view": fresh_view(line.cell.method)}
-    if beta := PUBLISHED_BETA.get((line.cell.method, line.cell.data)):
-        settings = {"published weights": (f"beta={beta}",), **settings}
-    return [
-        replace(line, label=f"{line.cell.learner}, {label}", cell=replace(line.cell, changes=changes), control=True)
-        for label, changes in settings.items()
+def _beside(line: Line) -> list[Line]:
+    """What stands below a line of S6MOD once it has been run: its other settings, and the controls."""
+    others = [
+        replace(line, label=f"{line.label}, {label}", cell=cell, control=True)
+        for label, cell in other_settings(line.cell).items()
     ]
+    return [*others, *_controls(line.cell)]
 
 
 def _controls(cell: Cell) -> list[Line]:

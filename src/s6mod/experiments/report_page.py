@@ -14,13 +14,15 @@ The paper's tables with our results beside its figures, from the records in [`re
 three seeds: *reproduced* if the 95 % interval of our mean minus the paper's contains 0, else *better* or *below*; with
 fewer it is *undecided*. Rows of different precision are never averaged, and a branch's gain is paired with its method's
 runs of the same precision and seeds. A control (`+confidence`, `+smoothing`) is a penalty on the base head without any
-branch: what S6MOD gains beyond it, its branch has earned. On CIFAR our presets for S6MOD have another weight of L_Cont
-than the paper or its released code, chosen on seeds that are not reported here: the verdict of `er+s6mod` is then about
-our weights, and that of the row "published weights" about those. In the row "fresh view" the branch sees another
-augmentation of the samples than the base head does, as in the released code, and L_Cont is left out: a second backbone
-pass in every step; on OCM and OnPro its L_Diff is KL(Q || P), also as released. Average forgetting is that of CCL-DC,
-but of MOSE for MOSE and MOE-MOSE, as in the published rows. What was tried and is not understood stands in
-[reproduction-notes.md](reproduction-notes.md); how to run any part of this in [sweeps.md](sweeps.md).
+branch: what S6MOD gains beyond it, its branch has earned. On CIFAR our presets for S6MOD differ from the paper and its
+released code, by choices made on seeds that are not reported here: the verdict of `er+s6mod` is then about our preset,
+and that of the row "published weights" about those. On ER the preset's branch sees another augmentation of the samples
+than the base head does, as in the released code, and there is no L_Cont; in the row "shared view" it sees that of the
+base head, and beta is 0.5, as it is in the presets of OCM, OnPro and MOSE. In rows "fresh view" OCM and OnPro have what
+ER's preset has, and the released L_Diff, KL(Q || P). OCM-CCLDC's preset has ER's view too, and alpha = 0.5; "alpha = 5"
+is the released one. Average forgetting is that of CCL-DC, but of MOSE for MOSE and MOE-MOSE, as in the published rows.
+What was tried and is not understood stands in [reproduction-notes.md](reproduction-notes.md); how to run any part of
+this in [sweeps.md](sweeps.md).
 
 """
 

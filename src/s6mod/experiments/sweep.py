@@ -25,7 +25,7 @@ class SweepConfig(Config):
     tables: list[str] = Field([], description="tables of the paper, all cells of which are wanted")
     controls: bool = Field(
         False,
-        description="add both controls to every cell of the tables, and S6MOD with published weights and a fresh view",
+        description="add both controls to every cell of the tables, and S6MOD in its other settings",
     )
     data: str | None = Field(None, description="data set of cells that name none, or the path of own data")
     memory: int | None = Field(None, ge=1, description="memory size of cells that name none")
