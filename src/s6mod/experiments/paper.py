@@ -26,7 +26,10 @@ STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
 # branch sees other augmentations of the samples than the base head, and L_Cont, over pairs of one class alone, has
 # nothing left to do once all Delta are alike.
 _FRESH = ("view=fresh", "beta=0.0", "divergence=qp")
-_ER = {"published weights": ("view=shared", "beta=5.0"), "shared view": ("view=shared", "beta=0.5")}
+_ER: dict[str, tuple[str, ...]] = {
+    "published weights": ("view=shared", "beta=5.0"),
+    "shared view": ("view=shared", "beta=0.5"),
+}
 OTHER_SETTINGS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
     "cifar10": {
         "er": _ER,
