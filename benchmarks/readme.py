@@ -77,7 +77,7 @@ def statistics():
                 found.setdefault(each["cell"], []).append((float(each["running"]), float(each["memory"])))
     rows = ["| | running averages | statistics of the memory |", "|---|---|---|"]
     for name, branch in (("", ""), (" + confidence penalty", "+confidence"), (" + label smoothing", "+smoothing"),
-                         (" + S6MOD", "+s6mod")):  # fmt: skip
+                         (" + S6MOD, shared view", "+s6mod")):  # fmt: skip
         ways = zip(*found[f"er{branch}/cifar100/2000"], strict=True)
         rows.append(f"| ER{name} | {' | '.join(accuracy(Estimate.of(way)) for way in ways)} |")
     return "\n".join(rows)
