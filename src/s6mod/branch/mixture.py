@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from s6mod.branch.scan import NUM_DIRECTIONS
+from s6mod.kernels import kernels_for
 
 
 class Gate(nn.Module):
@@ -19,14 +20,11 @@ class Gate(nn.Module):
     pattern keep exp(0) in the softmax, so that it is still used a little; otherwise its weight is 0.
     """
 
-    places: Tensor  # (E,) 0, 1, ..., E - 1
-
     def __init__(self, d_inner: int, num_patterns: int, *, noisy: bool = False, leaky: bool = False) -> None:
         super().__init__()
         self.linear = nn.Linear(d_inner, num_patterns)
         self.noise = nn.Linear(d_inner, num_patterns, bias=False) if noisy else None
         self.leaky = leaky
-        self.register_buffer("places", torch.arange(num_patterns), persistent=False)
 
     def forward(
         self, X_hat: Tensor, count: Tensor, explore: bool = False, generator: torch.Generator | None = None
@@ -41,10 +39,27 @@ class Gate(nn.Module):
         if self.noise is not None and explore:
             draw = torch.randn(logits.shape, generator=generator, device=logits.device, dtype=logits.dtype)
             noisy = logits + draw * F.softplus(self.noise(mean))
-        # Places instead of a threshold: exactly ``count`` patterns are kept even where logits are equal.
-        best_first = noisy.argsort(dim=1, descending=True, stable=True)
-        dropped = torch.empty_like(noisy, dtype=torch.bool).scatter_(1, best_first, self.places >= count[:, None])
-        return logits, noisy.masked_fill(dropped, 0.0 if self.leaky else -math.inf).softmax(dim=1)
+        return logits, gate_weights(noisy, count, self.leaky)
+
+
+def gate_weights(logits: Tensor, count: Tensor, leaky: bool = False) -> Tensor:
+    """The softmax (B, E) over the ``count`` (B,) largest logits of each row; see ``Gate``.
+
+    On a GPU it is one kernel of ``gate_triton`` each way, unless patterns are many or not in float32.
+    """
+    kernels = kernels_for(logits, "s6mod.branch.gate_triton")
+    suited = kernels is not None and kernels.suits(logits, count)
+    weights: Tensor = (kernels.gate_weights if suited else plain_gate_weights)(logits, count, leaky)
+    return weights
+
+
+def plain_gate_weights(logits: Tensor, count: Tensor, leaky: bool = False) -> Tensor:
+    """``gate_weights`` in PyTorch, for any device and floating type."""
+    # Places instead of a threshold: exactly ``count`` patterns are kept even where logits are equal.
+    best_first = logits.argsort(dim=1, descending=True, stable=True)
+    places = torch.arange(logits.shape[1], device=logits.device)
+    dropped = torch.empty_like(logits, dtype=torch.bool).scatter_(1, best_first, places >= count[:, None])
+    return logits.masked_fill(dropped, 0.0 if leaky else -math.inf).softmax(dim=1)
 
 
 class Patterns(nn.Module):
