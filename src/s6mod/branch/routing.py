@@ -1,12 +1,15 @@
 """Class-conditional routing: class prototypes, their uncertainty, and how many patterns follow from it.
 
 All of it is without gradient and without a value read back to the host. Which patterns are taken is up to the gate.
+On a GPU a training step runs the kernels of ``routing_triton``; what they compute stands here.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+from s6mod.kernels import kernels_for
 
 Aggregate = Literal["mean", "max"]
 Rounding = Literal["ceil", "round"]
@@ -55,19 +58,8 @@ class Routing(nn.Module):
 
         ``members`` (B, num_classes) is 1 where a sample is of a class, 0 elsewhere; a row of zeros takes no part.
         """
-        counts = members.sum(0)
-        means = members.T @ features.flatten(1) / counts.clamp_min(1)[:, None]
-        present = counts > 0
-        # Weight of the batch mean: 1 at first sight, 1 - momentum later, 0 for a class that is absent.
-        step = torch.where(self.seen, 1 - self.momentum, 1.0) * present
-        self.prototypes.lerp_(means, step[:, None].to(means.dtype))
-        self.seen.logical_or_(present)
-
-        distances, pairs = _distances_between(self.prototypes), self._pairs()
-        if self.distance == "relative":
-            step = torch.where(self.running_distance > 0, 1 - self.momentum, 1.0)
-            self.running_distance.lerp_(_mean(distances, pairs), step.to(means.dtype))
-        self.sigma.copy_(self._uncertainty(distances, pairs))
+        kernels = self._kernels(features, members) if self.distance == "absolute" else None
+        (plain_update if kernels is None else kernels.update)(self, features.flatten(1), members)
 
     @torch.no_grad()
     def sample_uncertainty(self, features: Tensor) -> Tensor:
@@ -88,12 +80,20 @@ class Routing(nn.Module):
     @torch.no_grad()
     def count_for_targets(self, q: Tensor) -> Tensor:
         """N of training samples, (B,), from their target distributions q, which weigh the classes' sigma."""
-        return self.count(q @ self.sigma)
+        kernels = self._kernels(q) if self.fixed_patterns is None else None
+        count: Tensor = self.count(q @ self.sigma) if kernels is None else kernels.count_for_targets(self, q)
+        return count
 
     @torch.no_grad()
     def mean_distance(self) -> Tensor:
         """The mean distance between the prototypes of two seen classes, 0 if there are not two."""
         return _mean(_distances_between(self.prototypes), self._pairs())
+
+    def _kernels(self, *given: Tensor) -> Any:
+        """The fused kernels, or None where the plain version must do."""
+        if any(tensor.dtype != torch.float32 for tensor in (self.prototypes, *given)):
+            return None
+        return kernels_for(self.prototypes, "s6mod.branch.routing_triton")
 
     def _pairs(self) -> Tensor:
         """(num_classes, num_classes) bool: both classes seen, and not the same."""
@@ -106,6 +106,23 @@ class Routing(nn.Module):
         number = others.sum(1)
         sigma = closeness.amax(1) if self.aggregate == "max" else closeness.sum(1) / number
         return torch.where(number > 0, sigma, 1.0)
+
+
+def plain_update(routing: Routing, features: Tensor, members: Tensor) -> None:
+    """``Routing.update`` in PyTorch, for features (B, num_features) on any device and of any floating type."""
+    counts = members.sum(0)
+    means = members.T @ features / counts.clamp_min(1)[:, None]
+    present = counts > 0
+    # Weight of the batch mean: 1 at first sight, 1 - momentum later, 0 for a class that is absent.
+    step = torch.where(routing.seen, 1 - routing.momentum, 1.0) * present
+    routing.prototypes.lerp_(means, step[:, None].to(means.dtype))
+    routing.seen.logical_or_(present)
+
+    distances, pairs = _distances_between(routing.prototypes), routing._pairs()
+    if routing.distance == "relative":
+        step = torch.where(routing.running_distance > 0, 1 - routing.momentum, 1.0)
+        routing.running_distance.lerp_(_mean(distances, pairs), step.to(means.dtype))
+    routing.sigma.copy_(routing._uncertainty(distances, pairs))
 
 
 def _distances_between(points: Tensor) -> Tensor:
