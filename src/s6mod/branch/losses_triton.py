@@ -122,10 +122,12 @@ def _block(columns: int, tile: int) -> dict[str, int]:
 def _dot_regression(cosines, q, term, rows, C: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """The mean over rows of 0.5 q (cosine - 1)^2, summed over columns."""
     total = tl.zeros([BLOCK_R], tl.float32)
-    for start in tl.range(0, rows, BLOCK_R):
+    start = tl.program_id(0) * BLOCK_R  # 0: there is one program
+    while start < rows:  # earlier interpreters cannot range over an argument
         at, inside, _, _ = _places(start, rows, C, BLOCK_R, BLOCK_C)
         gap = tl.load(cosines + at, inside, 1) - 1
         total += tl.sum(0.5 * tl.load(q + at, inside, 0) * gap * gap, 1)
+        start += BLOCK_R
     tl.store(term, tl.sum(total, 0) / rows)
 
 
@@ -143,10 +145,12 @@ def _dot_regression_gradient(
 def _divergence(p_logits, q_logits, term, rows, C: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """The mean over rows of KL(P || Q)."""
     total = tl.zeros([BLOCK_R], tl.float32)
-    for start in tl.range(0, rows, BLOCK_R):
+    start = tl.program_id(0) * BLOCK_R  # 0: there is one program
+    while start < rows:  # earlier interpreters cannot range over an argument
         at, inside, column, _ = _places(start, rows, C, BLOCK_R, BLOCK_C)
         p, _, gap = _softmaxes(p_logits, q_logits, at, inside, column, C)
         total += tl.sum(p * gap, 1)  # rows below the last are alike in P and Q: 0
+        start += BLOCK_R
     tl.store(term, tl.sum(total, 0) / rows)
 
 
@@ -166,10 +170,12 @@ def _divergence_gradients(
 def _z_loss(logits, term, rows, C: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """The mean over rows of (log sum exp)^2."""
     total = tl.zeros([BLOCK_R, 1], tl.float32)
-    for start in tl.range(0, rows, BLOCK_R):
+    start = tl.program_id(0) * BLOCK_R  # 0: there is one program
+    while start < rows:  # earlier interpreters cannot range over an argument
         at, inside, column, row = _places(start, rows, C, BLOCK_R, BLOCK_C)
         _, _, log_sum = _softmax(logits, at, inside, column, C)
         total += tl.where(row < rows, log_sum * log_sum, 0)
+        start += BLOCK_R
     tl.store(term, tl.sum(tl.sum(total, 1), 0) / rows)
 
 

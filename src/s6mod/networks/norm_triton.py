@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from s6mod.networks.norm import BatchNorm
 
 COLUMNS = 64  # that a program takes, at the most
-TILE = 2048  # numbers in the registers of a program
-PROGRAMS = 2112  # that sum side by side: sixteen for each of an H200's processors
-WARPS = 4
+# Numbers in the registers of a program, programs that sum side by side (an H200 has 132 processors), warps of a program.
+ALONE = 2048, 2112, 4
+JOINT = 4096, 528, 8  # of several parts: there are few images then, and the sums of fewer programs are added sooner
 
 
 def norm(layer: "BatchNorm", x: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -53,14 +53,14 @@ class _Norm(torch.autograd.Function):
         moments = x.new_empty(parts, 2, channels, dtype=torch.float32)  # mean, 1 / standard deviation
         y = torch.empty_like(x)
         with torch.cuda.device_of(x):  # Triton launches on the current device
-            _moment_sums[(chunks, grid_c, parts)](x, sums, rows, channels, chunk, **sizes, num_warps=WARPS)
+            _moment_sums[(chunks, grid_c, parts)](x, sums, rows, channels, chunk, **sizes)
             _moments[(channels,)](
                 x, sums, moments, *moving, rows, channels, chunks, momentum, eps,
                 PARTS=parts, CHUNKS=triton.next_power_of_2(chunks), num_warps=1,
             )  # fmt: skip
             _normalise[(triton.cdiv(rows, sizes["BLOCK_R"]), grid_c, parts)](
                 x, x if shortcut is None else shortcut, y, moments, weight, bias, rows, channels,
-                SHORTCUT=shortcut is not None, RELU=relu, **sizes, num_warps=WARPS,
+                SHORTCUT=shortcut is not None, RELU=relu, **sizes,
             )  # fmt: skip
         ctx.save_for_backward(x, y if shortcut is not None and relu else x, moments, weight, bias)
         ctx.shortcut, ctx.relu, ctx.parts = shortcut is not None, relu, parts
@@ -80,7 +80,7 @@ class _Norm(torch.autograd.Function):
         through_relu = ctx.shortcut and ctx.relu  # then the shortcut's gradient is not dy itself
         d_shortcut = torch.empty_like(x) if through_relu else None
         with torch.cuda.device_of(x):
-            flags = {"SHORTCUT": ctx.shortcut, "RELU": ctx.relu, **sizes, "num_warps": WARPS}
+            flags = {"SHORTCUT": ctx.shortcut, "RELU": ctx.relu, **sizes}
             _gradient_sums[(chunks, grid_c, ctx.parts)](
                 x, y, dy, moments, weight, bias, sums, rows, channels, chunk, **flags
             )  # fmt: skip
@@ -98,12 +98,13 @@ class _Norm(torch.autograd.Function):
 
 
 def _sizes(x: Tensor, parts: int) -> tuple[int, int, int, int, dict[str, int]]:
-    """Rows and columns of a part's table, its chunks and their rows, and the block that a program takes of it."""
+    """Rows and columns of a part's table, its chunks and their rows; the block that a program takes, and its warps."""
+    tile, programs, warps = ALONE if parts == 1 else JOINT
     channels = x.shape[1]
     block = min(triton.next_power_of_2(channels), COLUMNS)
     rows = x.numel() // channels // parts
-    chunks, chunk = split_rows(rows, TILE // block, PROGRAMS // triton.cdiv(channels, block))
-    return rows, channels, chunks, chunk, {"BLOCK_R": TILE // block, "BLOCK_C": block}
+    chunks, chunk = split_rows(rows, tile // block, programs // triton.cdiv(channels, block) // parts)
+    return rows, channels, chunks, chunk, {"BLOCK_R": tile // block, "BLOCK_C": block, "num_warps": warps}
 
 
 # Row counts change with every batch: compiled in are neither they nor what divides them.
