@@ -7,12 +7,13 @@ import torch
 
 from s6mod.engine.bench import WARM_UP, Subject, seconds_per_step
 from s6mod.experiments.cells import parse
+from s6mod.experiments.schema import complete
 
 LEARNERS = (("er", "none", 300), ("er", "s6mod", 300), ("ocm", "none", 30), ("mose", "none", 60))  # and steps in a loop
 PROFILED = 3  # steps
 
 for method, branch, steps in LEARNERS:
-    values = parse(method if branch == "none" else f"{method}+{branch}", "cifar100", 2000).values()
+    values = complete(parse(method if branch == "none" else f"{method}+{branch}", "cifar100", 2000).values())
     subject = Subject(method, branch, "auto", width=64, device="cuda", precision="auto", values=values)
     learner = subject.learner()
     seconds_per_step(learner, WARM_UP)

@@ -283,9 +283,10 @@ def test_bench_prints_milliseconds_memory_and_ratio(call, monkeypatch):
     quick = SimpleNamespace(get_context=lambda _: multiprocessing.get_context("forkserver"))
     monkeypatch.setattr(bench, "multiprocessing", quick)
     monkeypatch.setattr(bench, "IMAGE_SHAPE", (3, 8, 8))  # here; the processes that tell the memory have the real one
-    code, out, err = call("bench", "--width", 1, "--seconds", 0, "--json")
+    branches = "none,s6mod,s6mod/view=fresh,s6mod/view=shared"  # the third is as the second is by its preset
+    code, out, err = call("bench", "--width", 1, "--seconds", 0, "--json", "--branches", branches)
     assert code == 0, err
     rows = {row["learner"]: row for row in json.loads(out)["rows"]}
-    assert rows.keys() == {"er", "er+s6mod", "er+confidence"}
+    assert rows.keys() == {"er", "er+s6mod", "er+s6mod/view=shared"}
     assert rows["er"]["ratio"] == 1
     assert all(row["ms_per_step"] > 0 and row["peak_bytes"] > 0 for row in rows.values())

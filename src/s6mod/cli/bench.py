@@ -28,11 +28,12 @@ def bench(
     """
     from s6mod.engine.bench import MEMORY_SIZE, run_bench
     from s6mod.experiments.cells import parse
+    from s6mod.experiments.schema import complete
 
     def values(method: str, branch: str) -> dict[str, Any]:
         branch, *changes = branch.split("/")
         learner = method if branch == "none" else f"{method}+{branch}"
-        return parse("/".join([learner, *changes]), "cifar100", MEMORY_SIZE).values()
+        return complete(parse("/".join([learner, *changes]), "cifar100", MEMORY_SIZE).values())
 
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, branches))
     run_bench(names, with_branches, values, width, seconds, device, precision, json_output, Console(emoji=False))

@@ -68,7 +68,7 @@ class Subject:
         """A learner in its second task, half its memory filled with images of the first."""
         learner = Learner(
             merge(self.values["method"], {"network": {"width": self.width}}),
-            self.values.get("branch"),
+            self.values["branch"],
             num_classes=NUM_CLASSES,
             memory_size=MEMORY_SIZE,
             engine={"device": self.device, "precision": self.precision, "capture": self.capture},
@@ -111,7 +111,7 @@ def run_bench(
 ) -> None:
     """Milliseconds, images per second, share of the peak and memory of each learner; packed runs of the first method.
 
-    ``values`` gives the configuration of a method and a branch.
+    ``values`` gives the whole configuration of a method and a branch; where two come to the same, one is measured.
     """
     known = {
         (name, branch): values(name, branch) for name in names for branch in branches
@@ -126,7 +126,9 @@ def run_bench(
     rows: list[Measured] = []
 
     def subjects(name: str, capture: str) -> list[Subject]:
-        return [Subject(name, each, capture, width, device, precision, known[name, each]) for each in branches]
+        different = {repr(known[name, branch]["branch"]): branch for branch in reversed(branches)}.values()
+        chosen = [branch for branch in branches if branch in different]
+        return [Subject(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
 
     for name in names:
         rows += measure([each for capture in captures for each in subjects(name, capture)], seconds, peak)

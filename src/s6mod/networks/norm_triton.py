@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from s6mod.networks.norm import BatchNorm
 
 COLUMNS = 64  # that a program takes, at the most
-# Numbers in the registers of a program, programs that sum side by side (an H200 has 132 processors), warps of a program.
+# Numbers in the registers of a program, programs that sum side by side (an H200 has 132 processors), warps of each.
 ALONE = 2048, 2112, 4
 JOINT = 4096, 528, 8  # of several parts: there are few images then, and the sums of fewer programs are added sooner
 
