@@ -90,6 +90,13 @@ def test_other_settings_stand_beside_the_preset_and_differ_from_it():
     assert beside["er+s6mod/cifar100/2000/view=shared/beta=5.0"] == "published weights"
     assert beside["er+s6mod/cifar10/500/view=shared/beta=0.5"] == "shared view"
     assert beside["onpro+s6mod/cifar100/5000/view=fresh/beta=0.0/divergence=qp"] == "fresh view"
+    assert values("ocm-ccldc+s6mod/cifar100/5000/view=shared/beta=25.0")["branch"]["alpha"] == 0.5
+    pairs = [name.partition("/")[2] for name in beside if name.startswith("ocm-ccldc+s6mod/cifar100/")]
+    assert pairs == [
+        *(f"cifar100/{memory}/{changes}" for memory in (1000, 2000)
+          for changes in ("view=shared/alpha=5.0/beta=25.0", "alpha=5.0")),
+        "cifar100/5000/view=shared/beta=25.0",  # as released, with less of L_Diff
+    ]  # fmt: skip
     assert {name.split("/")[1] for name in beside} == {"cifar10", "cifar100"}  # elsewhere presets are as published
     for name, label in beside.items():
         branch = values(name)["branch"]

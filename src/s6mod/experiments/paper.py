@@ -21,10 +21,10 @@ Metric = Literal["accuracy", "forgetting", "learning_accuracy"]
 SEEDS = tuple(range(10))
 FEWER_SEEDS = tuple(range(5))  # of the studies of sensitivity
 STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
-# S6MOD in other ways than our presets have it, by data set and method. "Published weights" are those of the paper or of
-# its released code, with one view for both heads. A "fresh view" is near to what the released code trains: there the
-# branch sees other augmentations of the samples than the base head, and L_Cont, over pairs of one class alone, has
-# nothing left to do once all Delta are alike.
+# S6MOD in other ways than our presets have it, by data set, or data set and memory size, and method. "Published weights"
+# are those of the paper or of its released code, with one view for both heads. A "fresh view" is near to what the released
+# code trains: there the branch sees other augmentations of the samples than the base head, and L_Cont, over pairs of one
+# class alone, has nothing left to do once all Delta are alike.
 _FRESH = ("view=fresh", "beta=0.0", "divergence=qp")
 _ER: dict[str, tuple[str, ...]] = {
     "published weights": ("view=shared", "beta=5.0"),
@@ -42,6 +42,7 @@ OTHER_SETTINGS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "onpro": {"published weights": ("beta=25.0",), "fresh view": _FRESH},
         "ocm-ccldc": {"published weights": ("view=shared", "alpha=5.0", "beta=25.0"), "alpha = 5": ("alpha=5.0",)},
     },
+    "cifar100/5000": {"ocm-ccldc": {"published weights": ("view=shared", "beta=25.0")}},  # whose alpha is the preset's
 }
 ALPHA_STUDY = f"{STUDY}/beta=25.0"  # at which the paper varies alpha
 PATTERNS = (1, 2, 4, 8, 16)  # ours: the paper's curves have no readable axis
@@ -203,7 +204,8 @@ def _study(
 
 def other_settings(cell: Cell) -> dict[str, Cell]:
     """S6MOD as others have it or as we tried it, on a cell's method and data set, by their labels."""
-    settings = OTHER_SETTINGS.get(cell.data, {}).get(cell.method, {})
+    places = OTHER_SETTINGS.get(cell.data, {}) | OTHER_SETTINGS.get(f"{cell.data}/{cell.memory}", {})
+    settings = places.get(cell.method, {})
     return {label: replace(cell, changes=changes) for label, changes in settings.items()}
 
 
