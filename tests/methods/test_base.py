@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import nn
@@ -120,6 +122,28 @@ def test_a_fresh_view_that_was_wanted_is_handed_out_once_and_then_others_are_dra
         assert looked.drawn == len(looked.passes) == plain.drawn == views
     for (name, ours), theirs in zip(looked.peer.named_buffers(), plain.peer.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs, msg=name)
+
+
+class Told(NamedTuple):
+    """An output of one's own, with more in it than others ask for."""
+
+    feature_map: torch.Tensor
+    features: torch.Tensor
+    logits: torch.Tensor
+    stages: list[torch.Tensor]
+
+
+class Talkative(ResNet18):
+    def forward(self, images):
+        return Told(*super().forward(images), stages=[images])
+
+
+def test_what_a_network_adds_to_its_output_is_left_out_of_a_joint_pass():
+    torch.manual_seed(0)
+    looked = Looked(Curious(True), Talkative(NetworkConfig(width=2), (3, 8, 8), 5))
+    assert [len(images) for images in looked.passes] == [8]
+    assert [tuple(part.shape) for part in looked.out] == [(4, 16, 1, 1), (4, 16), (4, 5)]
+    assert looked.tap.again().shape == looked.out.feature_map.shape
 
 
 class Foreign(ResNet18):

@@ -147,7 +147,8 @@ class Peer(nn.Module):
             return out, self.tap(out, targets, fresh)
         with apart(self.network, 2):
             both = self.network(torch.cat([view, fresh()]))
-        out, second = (Output(*halves) for halves in zip(*(part.chunk(2) for part in both), strict=True))
+        parts = both.feature_map, both.features, both.logits
+        out, second = (Output(*halves) for halves in zip(*(part.chunk(2) for part in parts), strict=True))
         tap, waiting = self.tap(out, targets, fresh), [second.feature_map]
         return out, replace(tap, again=lambda: waiting.pop() if waiting else tap.again())
 
