@@ -193,6 +193,17 @@ def test_what_the_kernels_do_not_suit_is_left_to_the_plain_version(options, dtyp
         assert torch.equal(ours, theirs), name
 
 
+@pytest.mark.parametrize(
+    ("shape", "suited"),
+    [((1024, 2**21 - 1), True), ((1024, 2**21), False), ((2, 2**23 - 128), True), ((2, 2**23), False)],
+    ids=str,
+)
+def test_prototypes_with_more_places_than_the_kernels_can_count_are_left_to_the_plain_version(shape, suited, device):
+    made = Routing(2, 1, 9).to(device)
+    made.prototypes = made.prototypes[:1, :1].expand(shape)  # large on paper only
+    assert (made._kernels() is not None) == suited
+
+
 def test_a_fixed_number_of_patterns_is_that_number(device):
     made = Routing(3, 4, 9, fixed_patterns=6).to(device)
     assert made.count_for_targets(torch.eye(3, device=device)[:2]).tolist() == [6, 6]

@@ -91,9 +91,10 @@ class Routing(nn.Module):
 
     def _kernels(self, *given: Tensor) -> Any:
         """The fused kernels, or None where the plain version must do."""
-        if any(tensor.dtype != torch.float32 for tensor in (self.prototypes, *given)):
+        if any(tensor.dtype != torch.float32 for tensor in given):
             return None
-        return kernels_for(self.prototypes, "s6mod.branch.routing_triton")
+        kernels = kernels_for(self.prototypes, "s6mod.branch.routing_triton")
+        return kernels if kernels is not None and kernels.suits(self.prototypes) else None
 
     def _pairs(self) -> Tensor:
         """(num_classes, num_classes) bool: both classes seen, and not the same."""

@@ -26,6 +26,13 @@ PROGRAMS = 1056  # that sum side by side: eight for each of an H200's processors
 MAX_PARTS = 32  # in which the columns are summed
 CLASSES = 128  # that a program looks at at a time
 ROWS = 8  # samples whose N a program finds
+MOST_BLOCKS = 65535  # that CUDA allows side by side in a grid's second direction
+
+
+def suits(prototypes: Tensor) -> bool:
+    """Whether kernels exist: float32, and places in the prototypes that 32 bits can count."""
+    blocks = triton.cdiv(prototypes.shape[1], COLUMNS)
+    return prototypes.dtype == torch.float32 and prototypes.numel() < 2**31 and blocks <= MOST_BLOCKS
 
 
 def update(routing: "Routing", features: Tensor, members: Tensor) -> None:
