@@ -283,10 +283,17 @@ def test_bench_prints_milliseconds_memory_and_ratio(call, monkeypatch):
     quick = SimpleNamespace(get_context=lambda _: multiprocessing.get_context("forkserver"))
     monkeypatch.setattr(bench, "multiprocessing", quick)
     monkeypatch.setattr(bench, "IMAGE_SHAPE", (3, 8, 8))  # here; the processes that tell the memory have the real one
-    branches = "none,s6mod,s6mod/view=fresh,s6mod/view=shared"  # the third is as the second is by its preset
+    branches = "none,s6mod,s6mod/view=fresh,s6mod/method.memory_batch=8"  # the third is as the second by its preset
     code, out, err = call("bench", "--width", 1, "--seconds", 0, "--json", "--branches", branches)
     assert code == 0, err
     rows = {row["learner"]: row for row in json.loads(out)["rows"]}
-    assert rows.keys() == {"er", "er+s6mod", "er+s6mod/view=shared"}
+    assert rows.keys() == {"er", "er+s6mod", "er+s6mod/method.memory_batch=8"}
     assert rows["er"]["ratio"] == 1
     assert all(row["ms_per_step"] > 0 and row["peak_bytes"] > 0 for row in rows.values())
+
+
+@pytest.mark.parametrize("change", ["engine.precision=float32", "statistics=memory", "stream.limit=9"])
+def test_bench_refuses_changes_that_it_would_not_measure(call, change):
+    code, _, err = call("bench", "--branches", f"none,s6mod/{change}")
+    assert code == 2
+    assert f"got '{change}'" in err

@@ -27,11 +27,18 @@ def bench(
     The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes.
     """
     from s6mod.engine.bench import MEMORY_SIZE, run_bench
-    from s6mod.experiments.cells import parse
+    from s6mod.errors import ConfigError
+    from s6mod.experiments.cells import parse, whole_field
     from s6mod.experiments.schema import complete
 
     def values(method: str, branch: str) -> dict[str, Any]:
         branch, *changes = branch.split("/")
+        for change in changes:
+            if not whole_field(change).startswith(("method.", "branch.")):
+                raise ConfigError(
+                    f"expected changes to the method or the branch of a benchmark, got {change!r}; leave it out, and "
+                    "give device and precision as flags"
+                )
         learner = method if branch == "none" else f"{method}+{branch}"
         return complete(parse("/".join([learner, *changes]), "cifar100", MEMORY_SIZE).values())
 

@@ -126,7 +126,8 @@ def run_bench(
     rows: list[Measured] = []
 
     def subjects(name: str, capture: str) -> list[Subject]:
-        different = {repr(known[name, branch]["branch"]): branch for branch in reversed(branches)}.values()
+        parts = {branch: [known[name, branch][part] for part in ("method", "branch")] for branch in branches}
+        different = {repr(parts[branch]): branch for branch in reversed(branches)}.values()
         chosen = [branch for branch in branches if branch in different]
         return [Subject(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
 

@@ -21,10 +21,10 @@ Metric = Literal["accuracy", "forgetting", "learning_accuracy"]
 SEEDS = tuple(range(10))
 FEWER_SEEDS = tuple(range(5))  # of the studies of sensitivity
 STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
-# S6MOD in other ways than our presets have it, by data set, or data set and memory size, and method. "Published weights"
-# are those of the paper or of its released code, with one view for both heads. A "fresh view" is near to what the released
-# code trains: there the branch sees other augmentations of the samples than the base head, and L_Cont, over pairs of one
-# class alone, has nothing left to do once all Delta are alike.
+# S6MOD in other ways than our presets have it, by data set, or data set and memory size, and method. "Published
+# weights" are those of the paper or of its released code, with one view for both heads. A "fresh view" is near to what
+# the released code trains: there the branch sees other augmentations of the samples than the base head, and L_Cont,
+# over pairs of one class alone, has nothing left to do once all Delta are alike.
 _FRESH = ("view=fresh", "beta=0.0", "divergence=qp")
 _ER: dict[str, tuple[str, ...]] = {
     "published weights": ("view=shared", "beta=5.0"),
