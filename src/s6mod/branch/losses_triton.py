@@ -8,6 +8,7 @@ order. That would take long for very many rows: they are left to the plain funct
 # Triton compiles the kernels itself, and their blocks and pointers have no types that mypy knows.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,61 +35,41 @@ def suits(*given: Tensor) -> bool:
 
 def dot_regression(cosines: Tensor, q: Tensor) -> Tensor:
     """As ``plain_dot_regression``, with a gradient for the cosines alone; what is not contiguous is copied."""
-    term: Tensor = _DotRegression.apply(cosines.contiguous(), q.contiguous())
-    return term
+    return _term(_dot_regression, _dot_regression_gradient, 1, cosines, q)
 
 
 def divergence(p_logits: Tensor, q_logits: Tensor) -> Tensor:
     """As ``plain_divergence``; what is not contiguous is copied."""
-    term: Tensor = _Divergence.apply(p_logits.contiguous(), q_logits.contiguous())
-    return term
+    return _term(_divergence, _divergence_gradients, 2, p_logits, q_logits)
 
 
 def z_loss(gate_logits: Tensor) -> Tensor:
     """As ``plain_z_loss``; what is not contiguous is copied."""
-    term: Tensor = _ZLoss.apply(gate_logits.contiguous())
+    return _term(_z_loss, _z_loss_gradient, 1, gate_logits)
+
+
+def _term(kernel: Any, gradient_kernel: Any, number: int, *tables: Tensor) -> Tensor:
+    """What ``kernel`` finds in ``tables``, the first ``number`` of which have gradients."""
+    term: Tensor = _Term.apply(kernel, gradient_kernel, number, *(table.contiguous() for table in tables))
     return term
 
 
-class _DotRegression(torch.autograd.Function):
+class _Term(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        ctx.save_for_backward(*given)
-        return _sum(_dot_regression, given)
+        kernel, ctx.gradient_kernel, ctx.number, *tables = given
+        ctx.save_for_backward(*tables)
+        return _sum(kernel, tables)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (grad_cosines,) = _gradients(_dot_regression_gradient, ctx.saved_tensors, grad, 1)
-        return grad_cosines, None
+        # All of them, even if one is not wanted: they come out of the same numbers, and autograd drops it.
+        gradients = _gradients(ctx.gradient_kernel, ctx.saved_tensors, grad, ctx.number)
+        return None, None, None, *gradients, *[None] * (len(ctx.saved_tensors) - ctx.number)
 
 
-class _Divergence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        ctx.save_for_backward(*given)
-        return _sum(_divergence, given)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # Both, even if one is not wanted: it comes out of the same numbers, and autograd drops it.
-        return _gradients(_divergence_gradients, ctx.saved_tensors, grad, 2)
-
-
-class _ZLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        ctx.save_for_backward(*given)
-        return _sum(_z_loss, given)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _gradients(_z_loss_gradient, ctx.saved_tensors, grad, 1)
-
-
-def _sum(kernel: Any, tables: tuple[Tensor, ...]) -> Tensor:
+def _sum(kernel: Any, tables: Sequence[Tensor]) -> Tensor:
     """The term that ``kernel`` finds in ``tables``, a number on their device."""
     rows, columns = tables[0].shape
     term = tables[0].new_empty(())
@@ -97,7 +78,7 @@ def _sum(kernel: Any, tables: tuple[Tensor, ...]) -> Tensor:
     return term
 
 
-def _gradients(kernel: Any, tables: tuple[Tensor, ...], grad: Tensor, number: int) -> tuple[Tensor, ...]:
+def _gradients(kernel: Any, tables: Sequence[Tensor], grad: Tensor, number: int) -> tuple[Tensor, ...]:
     """Gradients of the first ``number`` tables; ``grad``, that of the term, is read on the device."""
     rows, columns = tables[0].shape
     gradients = tuple(torch.empty_like(table) for table in tables[:number])
