@@ -47,7 +47,7 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     passes = method["passes"] + views * (not method.get("joint_views"))
     ms = unit["pass"] * passes + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
-    memory = unit["memory_gib"] * data["size"] * method["later"] * width / WIDTH
+    memory = unit["memory_gib"] * data["size"] * (method["later"] + views * table["view"]) * width / WIDTH
     known = data["size"] == 1 and width == WIDTH
     measured = table["measured"].get(f"{name}+{branch}{own_view}" if branch else name) if known else None
     if measured is not None:
