@@ -11,9 +11,11 @@ import torch
 import yaml
 
 from s6mod.cli.train import _compose
+from s6mod.config import merge
 from s6mod.data import Dataset, load
 from s6mod.data.streams import make_plan
 from s6mod.errors import ConfigError
+from s6mod.experiments import cells
 from s6mod.tuning import outcome, study
 from s6mod.tuning.config import TuneConfig, Tuning
 
@@ -107,6 +109,12 @@ def test_a_study_is_named_by_what_is_searched_and_not_by_how_long():
     assert tuning(seeds="100").name != name
     assert tuning(search={"branch.beta": "0.1|6"}).name != name
     assert name.startswith("er+s6mod-digits-200-alpha=2.0-")
+
+
+def test_a_study_begun_from_another_preset_is_another_study(monkeypatch):
+    name, as_now = tuning().name, cells.preset
+    monkeypatch.setattr(cells, "preset", lambda *of: merge(as_now(*of), {"branch": {"view": "fresh"}}))
+    assert tuning().name != name
 
 
 def test_a_seed_among_the_fields_is_refused_since_it_would_have_no_effect():

@@ -71,9 +71,10 @@ class Tuning:
 
     @property
     def name(self) -> str:
-        """Of the study: the same search has the same name, however many trials it is to have."""
+        """Of the study: the same search, from the same preset, has the same name, however many trials it is to have."""
         values = self.config.plain() | {"cell": self.cell.name, "seeds": self.seeds}
         asked = {key: values[key] for key in values if key not in ("trials", "data", "memory", "reported_seeds")}
+        asked["preset"] = replace(self.cell, root=None).values()  # which another version may have otherwise
         asked |= {"contents": self.contents} if self.contents is not None else {}
         return f"{self.cell.name.replace('/', '-')}-{digest(asked)}"
 
