@@ -37,15 +37,15 @@ def print_plan(sweep: Sweep, console: Console) -> None:
         if not known:
             table.add_row(name, str(len(costs)), "", "", "", "", "unknown")
             continue
-        first = known[0]
+        kinds = {cost.measured for cost in known}
         table.add_row(
             name,
             str(len(costs)),
-            f"{first.steps:,}",
-            f"{first.ms:.1f}",
+            _from_to([f"{cost.steps:,}" for cost in sorted(known, key=lambda each: each.steps)]),
+            _from_to([f"{cost.ms:.1f}" for cost in sorted(known, key=lambda each: each.ms)]),
             span(3600 * sum(cost.hours for cost in known)),
             f"{max(cost.memory_gib for cost in known):.1f}",
-            "measured" if first.measured else "estimated",
+            "partly measured" if len(kinds) > 1 else "measured" if True in kinds else "estimated",
         )
     console.print(table)
     known = [cost for cost in sweep.costs if cost is not None]
@@ -57,6 +57,11 @@ def print_plan(sweep: Sweep, console: Console) -> None:
             f"the largest takes about {max(cost.memory_gib for cost in known):.1f} GiB; {left_out} not counted"
         )
         say(f"on the CPU of this machine: about {duration(cpu_seconds(known))}")
+
+
+def _from_to(figures: list[str]) -> str:
+    """The first and the last of figures in order, once if they are the same."""
+    return "-".join(dict.fromkeys((figures[0], figures[-1])))
 
 
 def cpu_seconds(costs: Iterable[Cost | None]) -> float:
