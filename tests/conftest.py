@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import processes
+from interpreter import DEVICES, needs_triton
 from s6mod import cli
 from s6mod.data import Dataset, load
 
@@ -28,6 +29,13 @@ def call(monkeypatch, capsys):
         return code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    """Where Triton's kernels run: a CUDA device, or the CPU in the interpreter."""
+    needs_triton()
+    return torch.device(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -40,3 +40,16 @@ def compiled(module):
     """How many variants of the kernels of a module have been compiled."""
     kernels = (each for each in vars(module).values() if hasattr(each, "device_caches"))
     return sum(len(variants) for kernel in kernels for variants, *_ in kernel.device_caches.values())
+
+
+def captured(run):
+    """A CUDA graph of ``run``, which is warmed up before, and what its replays write to."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = run()
+    return graph, results

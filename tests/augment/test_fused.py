@@ -7,7 +7,7 @@ from itertools import permutations, product
 import pytest
 import torch
 
-from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, starts_the_interpreter
+from interpreter import INTERPRETED, assert_holds_interpreted, starts_the_interpreter
 from s6mod import kernels
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig, fused, to_float
 from s6mod.augment.kornia_like import KorniaParams, draw_params, plain_view, uniform_parts
@@ -15,12 +15,6 @@ from s6mod.errors import InputError
 
 # Hardware fuses multiplications with additions, and the hue of a pale pixel magnifies that a little.
 ATOL = 1e-5 if INTERPRETED else 5e-5
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 def noise(batch, size):

@@ -9,19 +9,13 @@ from itertools import product
 import pytest
 import torch
 
-from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, starts_the_interpreter
+from interpreter import INTERPRETED, assert_holds_interpreted, starts_the_interpreter
 from s6mod import kernels
 from s6mod.augment import TransformLayers, TransformLayersConfig, TransformLayersParams, fused, to_float
 from s6mod.augment.transform_layers import draw_params, plain_view, uniform_parts
 from s6mod.errors import InputError
 
 ATOL = 1e-5  # positions across an image are rounded otherwise, except where its sides are powers of two
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 def noise(batch, size):

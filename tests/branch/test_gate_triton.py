@@ -3,15 +3,9 @@
 import pytest
 import torch
 
-from interpreter import DEVICES, assert_holds_interpreted, compiled, needs_triton, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, captured, compiled, on_cuda, starts_the_interpreter
 from s6mod.branch import mixture
 from s6mod.branch.mixture import Gate, gate_weights, plain_gate_weights
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 @pytest.fixture
@@ -154,15 +148,8 @@ class TestOnCuda:
             return weights, *torch.autograd.grad(weights, logits, grad)
 
         logits.requires_grad_()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            run()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = run()
+        graph, replayed = captured(run)
         for place, value in zip((logits, count, grad), fresh, strict=True):
             place.data.copy_(value)
         graph.replay()
-        assert all(map(torch.equal, captured, expected))
+        assert all(map(torch.equal, replayed, expected))

@@ -5,17 +5,11 @@ import math
 import pytest
 import torch
 
-from interpreter import DEVICES, assert_holds_interpreted, compiled, needs_triton, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, compiled, on_cuda, starts_the_interpreter
 from s6mod.branch import Targets, routing
 from s6mod.branch.routing import Routing, plain_update
 
 BUFFERS = ("prototypes", "seen", "sigma")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 @pytest.fixture

@@ -3,17 +3,11 @@
 import pytest
 import torch
 
-from interpreter import DEVICES, assert_holds_interpreted, needs_triton, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, captured, on_cuda, starts_the_interpreter
 from s6mod.branch import scan
 from s6mod.branch.scan import directional_scan, plain_directional_scan
 
 NAMES = ("u", "delta", "BC", "dt_proj", "dt_bias", "A_log", "D")
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 def inputs(batch, d, state, rank, size, device, dtype=torch.float32):
@@ -126,17 +120,13 @@ class TestOnCuda:
         expected = outcome(directional_scan, fresh, (4, 4))
         weight = torch.randn(10, 16, 128, generator=torch.Generator().manual_seed(0)).cuda()
 
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            torch.autograd.grad(directional_scan(*static, (4, 4)), static, weight)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        def run():
             y = directional_scan(*static, (4, 4))
-            captured = (y, *torch.autograd.grad(y, static, weight))
+            return y, *torch.autograd.grad(y, static, weight)
+
+        graph, replayed = captured(run)
         for place, value in zip(static, fresh, strict=True):
             place.data.copy_(value)
         graph.replay()
-        for (name, value), ours in zip(expected.items(), captured, strict=True):
+        for (name, value), ours in zip(expected.items(), replayed, strict=True):
             assert torch.equal(ours, value), name

@@ -5,11 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from interpreter import (
-    DEVICES,
     INTERPRETED,
     assert_holds_interpreted,
     compiled,
-    needs_triton,
     on_cuda,
     starts_the_interpreter,
 )
@@ -24,12 +22,6 @@ SHAPES = [
     (1, 4, 9, 8),
     (1, 2, 31, 33),
 ]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 @pytest.fixture

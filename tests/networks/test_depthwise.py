@@ -5,11 +5,9 @@ import torch
 from torch import nn
 
 from interpreter import (
-    DEVICES,
     INTERPRETED,
     assert_holds_interpreted,
     compiled,
-    needs_triton,
     on_cuda,
     starts_the_interpreter,
 )
@@ -23,12 +21,6 @@ SHAPES = [
     (3, 70, 3, 2),  # two blocks of channels, the second not full
     (3, 64, 5, 4),  # several blocks for each of three programs
 ]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from interpreter import DEVICES, INTERPRETED, assert_holds_interpreted, needs_triton, on_cuda, starts_the_interpreter
+from interpreter import INTERPRETED, assert_holds_interpreted, on_cuda, starts_the_interpreter
 from s6mod.errors import InputError
 from s6mod.networks import norm
 from s6mod.networks.norm import BatchNorm, apart, plain_norm
@@ -15,12 +15,6 @@ SHAPES = [
     (3, 70, 2, 2),  # two blocks of channels, the second not full
     (5, 64, 4, 4),  # 80 rows of 64: five blocks of 16 for three programs
 ]
-
-
-@pytest.fixture(params=DEVICES)
-def device(request):
-    needs_triton()
-    return torch.device(request.param)
 
 
 def layer(channels, relu, device, dtype=torch.float32):
