@@ -94,13 +94,22 @@ def test_a_branch_with_weight_changes_the_trajectory():
 @pytest.mark.parametrize(
     ("option", "views"), [({"view": "shared"}, 1), ({"view": "fresh"}, 2), ({"variant": "plus"}, 2)]
 )
-def test_the_branch_adds_no_call_of_the_backbone_and_the_shared_view_no_image(monkeypatch, option, views):
+def test_the_branch_adds_no_pass_of_the_backbone_and_the_shared_view_no_image(monkeypatch, option, views):
     learner = run(small("er", {"name": "s6mod", **option}), 0, 2)
     made = []
-    forward = ResNet18.forward
-    monkeypatch.setattr(ResNet18, "forward", lambda self, x: made.append(len(x)) or forward(self, x))
+    trunk = ResNet18.trunk
+    monkeypatch.setattr(ResNet18, "trunk", lambda self, x: made.append(len(x)) or trunk(self, x))
     learner.learn(*batch(2))
     assert made == [18 * views]  # 12 from memory and 6 from the stream
+
+
+def test_the_optimiser_takes_large_parameters_first_and_is_saved_by_their_numbers_in_the_peers():
+    learner = run(small("er", "s6mod"), 0, 3)
+    sizes = [p.numel() for p in learner.optimizer.param_groups[0]["params"]]
+    assert sizes == sorted(sizes, reverse=True)
+    saved, parameters = learner.state_dict()["optimizer"], learner.peers[0].learned_parameters()
+    assert list(saved) == [str(number) for number in range(len(parameters))]
+    assert [saved[str(n)]["exp_avg"].shape for n in range(len(parameters))] == [p.shape for p in parameters]
 
 
 def test_the_branch_of_plus_predicts_where_a_linear_head_would_and_needs_no_memory_for_it(monkeypatch):

@@ -258,7 +258,7 @@ class Learner:
             "host": host,
             "method": self.method.state_dict(),
             "peers": {str(n): peer.state_tree() for n, peer in enumerate(self.peers)},
-            "optimizer": optimizer_state(self.optimizer),
+            "optimizer": optimizer_state(self.optimizer, self.peers),
             "memory": self.memory.state_dict(),
             "generators": {name: g.get_state() for name, g in self._all_generators.items()},
             "ledger": self.ledger.state_dict(),
@@ -278,7 +278,7 @@ class Learner:
         self.method.load_state_dict(state["method"])
         for number, peer in enumerate(self.peers):
             peer.load_state_tree(state["peers"][str(number)])
-        load_optimizer_state(self.optimizer, state["optimizer"])
+        load_optimizer_state(self.optimizer, self.peers, state["optimizer"])
         self.memory.load_state_dict(state["memory"])
         for name, g in self._all_generators.items():
             set_state(g, state["generators"][name], derive_seed(self.config.seed, f"{name} from step {self.steps}"))

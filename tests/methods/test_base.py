@@ -55,7 +55,7 @@ def test_steps_with_both_views_in_one_pass_are_those_with_two_passes(name, optio
         for peer in learner.peers if learner is twin else []:
             two_passes(peer)
         sizes = []
-        learner.peers[0].network.register_forward_pre_hook(lambda _, args, sizes=sizes: sizes.append(len(args[0])))
+        learner.peers[0].network.stem.register_forward_pre_hook(lambda _, args, sizes=sizes: sizes.append(len(args[0])))
         run(learner, 0, 4, side=16)
         first.append(sizes[0])
     assert first == [8, 4]
@@ -90,7 +90,7 @@ class Looked:
         torch.manual_seed(0)
         self.peer = Peer(network or ResNet18(NetworkConfig(width=2), (3, 8, 8), 5), branch)
         self.passes, self.drawn = [], 0
-        self.peer.network.register_forward_pre_hook(lambda _, args: self.passes.append(args[0]))
+        self.peer.network.stem.register_forward_pre_hook(lambda _, args: self.passes.append(args[0]))
         self.images = torch.rand(4, 3, 8, 8)
         self.out, self.tap = self.peer.look(self.images, Targets(torch.arange(4)), self.fresh)
 
@@ -138,12 +138,25 @@ class Talkative(ResNet18):
         return Told(*super().forward(images), stages=[images])
 
 
-def test_what_a_network_adds_to_its_output_is_left_out_of_a_joint_pass():
+def test_a_network_with_a_pass_of_its_own_keeps_it_and_what_it_adds_to_an_output():
     torch.manual_seed(0)
     looked = Looked(Curious(True), Talkative(NetworkConfig(width=2), (3, 8, 8), 5))
-    assert [len(images) for images in looked.passes] == [8]
-    assert [tuple(part.shape) for part in looked.out] == [(4, 16, 1, 1), (4, 16), (4, 5)]
+    assert [len(images) for images in looked.passes] == [4]
+    assert looked.out.stages == [looked.images]
     assert looked.tap.again().shape == looked.out.feature_map.shape
+
+
+class Read(ResNet18):
+    def read(self, feature_map):
+        return Told(*super().read(feature_map), stages=[feature_map])
+
+
+def test_what_a_network_reads_from_a_map_is_read_from_that_of_the_base_view():
+    torch.manual_seed(0)
+    looked = Looked(Curious(True), Read(NetworkConfig(width=2), (3, 8, 8), 5))
+    assert [len(images) for images in looked.passes] == [8]
+    assert looked.out.stages == [looked.out.feature_map]
+    assert len(looked.out.feature_map) == len(looked.tap.again()) == 4
 
 
 class Foreign(ResNet18):

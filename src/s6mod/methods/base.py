@@ -139,17 +139,16 @@ class Peer(nn.Module):
     def look(self, view: Tensor, targets: Targets, fresh: Callable[[], Tensor]) -> tuple[Output, Tap]:
         """The network's output for ``view``, and its tap; ``fresh()`` makes another view of the same samples.
 
-        Where the branch wants that view as well, one pass takes both, BatchNorm keeping them apart, and the first
-        ``again()`` hands it out. What a network adds to an ``Output`` is then left out.
+        Where the branch wants that view as well, both go through the trunk in one pass, BatchNorm keeping them apart,
+        and the first ``again()`` hands it out; the head reads the first alone.
         """
         if self.branch is None or not (self.branch.wants_fresh_view and self.network.joint_views):
             out = self.network(view)
             return out, self.tap(out, targets, fresh)
         with apart(self.network, 2):
-            both = self.network(torch.cat([view, fresh()]))
-        parts = both.feature_map, both.features, both.logits
-        out, second = (Output(*halves) for halves in zip(*(part.chunk(2) for part in parts), strict=True))
-        tap, waiting = self.tap(out, targets, fresh), [second.feature_map]
+            first, second = self.network.trunk(torch.cat([view, fresh()])).chunk(2)
+        out = self.network.read(first)
+        tap, waiting = self.tap(out, targets, fresh), [second]
         return out, replace(tap, again=lambda: waiting.pop() if waiting else tap.again())
 
     def state_tree(self) -> dict[str, Any]:

@@ -33,9 +33,9 @@ class ProjectedResNet18(ResNet18):
         super().__init__(config, image_shape, num_classes)
         self.projection = nn.Linear(self.num_features, projection_width)
 
-    def forward(self, images: Tensor) -> ProjectedOutput:
-        """(B, channels, H, W) float images -> ProjectedOutput."""
-        out = super().forward(images)
+    def read(self, feature_map: Tensor) -> ProjectedOutput:
+        """Pooled features, logits and projection."""
+        out = super().read(feature_map)
         # In float32 like the head: similarities of projections are divided by a small temperature.
-        with torch.autocast(images.device.type, enabled=False):
+        with torch.autocast(feature_map.device.type, enabled=False):
             return ProjectedOutput(*out, self.projection(out.features))

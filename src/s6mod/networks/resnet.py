@@ -75,12 +75,16 @@ class ResNet18(Network):
         self.num_features = self.map_channels * cells
         self.head = nn.Linear(self.num_features, num_classes)
 
-    def forward(self, images: Tensor) -> Output:
-        """(B, channels, H, W) float images -> Output."""
-        feature_map = self.stages(self.stem(images))
+    def trunk(self, images: Tensor) -> Tensor:
+        """(B, channels, H, W) float images -> (B, map_channels, *map_size)."""
+        feature_map: Tensor = self.stages(self.stem(images))
+        return feature_map
+
+    def read(self, feature_map: Tensor) -> Output:
+        """Pooled features and logits."""
         pooled = feature_map.mean((2, 3)) if self.global_pooling else F.avg_pool2d(feature_map, self.WINDOW)
         # The head and what it reads stay in float32 under autocast: bfloat16 logits tie where the margin is small.
-        with torch.autocast(images.device.type, enabled=False):
+        with torch.autocast(feature_map.device.type, enabled=False):
             features = torch.flatten(pooled.float(), 1)
             return Output(feature_map, features, self.head(features))
 
