@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from s6mod.branch.mixture import Gate, Patterns
+from s6mod.branch.mixture import Gate, Patterns, note_means
 
 B, D, E, K, R, L = 6, 5, 4, 4, 3, 7
 
@@ -93,3 +93,12 @@ def test_delta_is_the_weighted_sum_of_the_patterns_of_each_direction():
             for i in range(E):
                 expected[b, :, k] += weights[b, i] * (x_hat[b] @ patterns.weight[i, :, k])
     torch.testing.assert_close(patterns(x_hat, weights), expected)
+
+
+def test_means_are_noted_where_they_shall_be():
+    count, weights = torch.tensor([1.0, 2.0, 2.0, 4.0]), torch.rand(4, E, requires_grad=True)
+    mean_count, mean_weights = torch.zeros(()), torch.zeros(E)
+    note_means(count, weights, mean_count, mean_weights)
+    assert mean_count == 2.25
+    torch.testing.assert_close(mean_weights, weights.detach().mean(0))
+    assert not mean_weights.requires_grad

@@ -33,13 +33,33 @@ class Gate(nn.Module):
 
         The ``count`` (B,) patterns with the largest logits are kept; the weights are the softmax over them.
         """
+        if self.noise is None or not explore:
+            return gate(X_hat, self.linear.weight, self.linear.bias, count, self.leaky)
         mean = X_hat.mean(1)
         logits: Tensor = self.linear(mean)
-        noisy = logits
-        if self.noise is not None and explore:
-            draw = torch.randn(logits.shape, generator=generator, device=logits.device, dtype=logits.dtype)
-            noisy = logits + draw * F.softplus(self.noise(mean))
+        draw = torch.randn(logits.shape, generator=generator, device=logits.device, dtype=logits.dtype)
+        noisy = logits + draw * F.softplus(self.noise(mean))
         return logits, gate_weights(noisy, count, self.leaky)
+
+
+def gate(X_hat: Tensor, weight: Tensor, bias: Tensor, count: Tensor, leaky: bool = False) -> tuple[Tensor, Tensor]:
+    """Logits and weights, both (B, E), of a ``Gate`` without noise, whose linear map is (E, d) and (E,).
+
+    On a GPU it is one kernel of ``gate_triton`` forwards, and one and a sum backwards, unless patterns or channels are
+    many or not in float32.
+    """
+    kernels = kernels_for(X_hat, "s6mod.branch.gate_triton")
+    suited = kernels is not None and kernels.suits(X_hat, weight, bias, count)
+    logits, weights = (kernels.gate if suited else plain_gate)(X_hat, weight, bias, count, leaky)
+    return logits, weights
+
+
+def plain_gate(
+    X_hat: Tensor, weight: Tensor, bias: Tensor, count: Tensor, leaky: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``gate`` in PyTorch, for any device and floating type."""
+    logits = F.linear(X_hat.mean(1), weight, bias)
+    return logits, plain_gate_weights(logits, count, leaky)
 
 
 def gate_weights(logits: Tensor, count: Tensor, leaky: bool = False) -> Tensor:
@@ -48,7 +68,7 @@ def gate_weights(logits: Tensor, count: Tensor, leaky: bool = False) -> Tensor:
     On a GPU it is one kernel of ``gate_triton`` each way, unless patterns are many or not in float32.
     """
     kernels = kernels_for(logits, "s6mod.branch.gate_triton")
-    suited = kernels is not None and kernels.suits(logits, count)
+    suited = kernels is not None and kernels.suits_weights(logits, count)
     weights: Tensor = (kernels.gate_weights if suited else plain_gate_weights)(logits, count, leaky)
     return weights
 
@@ -60,6 +80,23 @@ def plain_gate_weights(logits: Tensor, count: Tensor, leaky: bool = False) -> Te
     places = torch.arange(logits.shape[1], device=logits.device)
     dropped = torch.empty_like(logits, dtype=torch.bool).scatter_(1, best_first, places >= count[:, None])
     return logits.masked_fill(dropped, 0.0 if leaky else -math.inf).softmax(dim=1)
+
+
+@torch.no_grad()
+def note_means(count: Tensor, weights: Tensor, mean_count: Tensor, mean_weights: Tensor) -> None:
+    """Write the means over samples of ``count`` (B,) and ``weights`` (B, E) into ``mean_count`` and ``mean_weights``.
+
+    On a GPU it is one kernel of ``gate_triton``, unless samples are very many or not in float32.
+    """
+    kernels = kernels_for(weights, "s6mod.branch.gate_triton")
+    suited = kernels is not None and kernels.suits_means(count, weights, mean_count, mean_weights)
+    (kernels.note_means if suited else plain_note_means)(count, weights, mean_count, mean_weights)
+
+
+def plain_note_means(count: Tensor, weights: Tensor, mean_count: Tensor, mean_weights: Tensor) -> None:
+    """``note_means`` in PyTorch, for any device and floating type."""
+    torch.mean(count, 0, out=mean_count)
+    torch.mean(weights, 0, out=mean_weights)
 
 
 class Patterns(nn.Module):

@@ -14,9 +14,11 @@ from torch.nn import functional as F
 
 from s6mod.branch import losses
 from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, Targets, branches
+from s6mod.branch.convolution import convolve_silu
 from s6mod.branch.etf import ETF, check_width
-from s6mod.branch.mixture import Gate, Patterns
+from s6mod.branch.mixture import Gate, Patterns, note_means
 from s6mod.branch.precision import full_precision
+from s6mod.branch.readout import readout
 from s6mod.branch.routing import Aggregate, Distance, Rounding, Routing
 from s6mod.branch.scan import NUM_DIRECTIONS, directional_scan
 from s6mod.errors import InputError
@@ -246,15 +248,16 @@ class S6MOD(Branch):
 
     def _paths(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Two paths: X^ and Z (B, L, d), and the feature that prototypes are made of."""
-        if feature_map.shape[1:] != self.map_shape or len(feature_map) == 0:
-            C, H, W = self.map_shape
+        C, H, W = self.map_shape
+        if feature_map.shape[1:] != (C, H, W) or len(feature_map) == 0:
             raise InputError(
                 f"expected a feature map of shape (B, {C}, {H}, {W}), got {tuple(feature_map.shape)}; "
                 "build the branch with the channels and map_size of the backbone's last map"
             )
         x = self.norm(feature_map.flatten(2).mT)  # (B, L, C)
         X, Z = self.in_proj(x).chunk(2, dim=-1)  # (B, L, d) each
-        X_hat = F.silu(self.conv(X.mT.unflatten(2, feature_map.shape[2:]))).flatten(2).mT.contiguous()
+        assert self.conv.bias is not None
+        X_hat = convolve_silu(X, self.conv.weight, self.conv.bias, (H, W))
         return X_hat, Z, (X_hat if self.config.prototype_space == "xhat" else x).detach()
 
     def _select(self, X_hat: Tensor, Z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -264,13 +267,11 @@ class S6MOD(Branch):
         BC = F.linear(X_hat, self.bc_proj.flatten(0, 1)).unflatten(2, self.bc_proj.shape[:2])  # (B, L, K, 2 N)
         delta = self.patterns(X_hat, weights)  # (B, L, K, R)
         y = directional_scan(X_hat, delta, BC, self.dt_proj, self.dt_bias, self.A_log, self.D, (H, W))  # (B, L, d)
-        mu = (F.silu(Z) * self.out_norm(y)).mean(1)
-        return losses.unit(mu), delta
+        norm = self.out_norm
+        return readout(y, Z, norm.weight, norm.bias, norm.eps), delta
 
-    @torch.no_grad()
     def _note(self, count: Tensor, weights: Tensor) -> None:
-        torch.mean(count, 0, out=self.mean_patterns)
-        torch.mean(weights, 0, out=self.pattern_load)
+        note_means(count, weights, self.mean_patterns, self.pattern_load)
 
     def _check_targets(self, feature_map: Tensor, logits: Tensor, targets: Targets) -> None:
         maps, batch = len(feature_map), len(logits)

@@ -28,7 +28,8 @@ class Ledger:
         for name, term in terms.items():
             if name not in self.sums:
                 self.sums[name] = torch.zeros_like(term, dtype=torch.float32)
-            self.sums[name].add_(term.detach())
+        # One kernel for all of them.
+        torch._foreach_add_([self.sums[name] for name in terms], [term.detach() for term in terms.values()])
 
     def read(self) -> dict[str, float]:
         """Mean of each term over its steps since the last reading (this waits for the device), and start anew."""
