@@ -67,8 +67,8 @@ def no_plain_norm(monkeypatch):
 @pytest.fixture
 def few_programs(device, monkeypatch):
     """A few rows are several blocks, and several of those a program's."""
-    monkeypatch.setattr("s6mod.networks.norm_triton.ALONE", (1024, 3, 4))
-    monkeypatch.setattr("s6mod.networks.norm_triton.JOINT", (1024, 9, 4))  # three for each of three parts
+    monkeypatch.setattr("s6mod.networks.norm_triton.SUMS", (1024, 3, 4))
+    monkeypatch.setattr("s6mod.networks.norm_triton.JOINT_SUMS", (1024, 9, 4))  # three for each of three parts
 
 
 @starts_the_interpreter

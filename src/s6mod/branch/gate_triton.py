@@ -173,7 +173,8 @@ def _gate_forward(
     tl.store(mean + sample * D + d, average, d < D)
     logit = tl.sum(w * average[None, :], 1) + tl.load(bias + e, e < E, 0)
     tl.store(logits + sample * E + e, logit, e < E)
-    _store_weights(logit, count, weights, dropped, sample, e, LEAKY, E)
+    tl.debug_barrier()  # what one thread has stored another may load
+    _store_weights(logits, count, weights, dropped, sample, e, LEAKY, E)
 
 
 @triton.jit(do_not_specialize=["batch", "chunk"])
@@ -210,8 +211,7 @@ def _gate_backward(
 @triton.jit
 def _weights_forward(logits, count, weights, dropped, LEAKY: tl.constexpr, E: tl.constexpr, BLOCK_E: tl.constexpr):
     sample, e = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_E)
-    logit = tl.load(logits + sample * E + e, e < E, 0)
-    _store_weights(logit, count, weights, dropped, sample, e, LEAKY, E)
+    _store_weights(logits, count, weights, dropped, sample, e, LEAKY, E)
 
 
 @triton.jit
@@ -255,9 +255,12 @@ def _positions(start, d, L: tl.constexpr, D: tl.constexpr, BLOCK_L: tl.constexpr
 
 
 @triton.jit
-def _store_weights(logit, count, weights, dropped, sample, e, LEAKY: tl.constexpr, E: tl.constexpr):
-    """The softmax of the ``count`` largest logits of a sample; of equal ones the first counts as larger."""
-    logit = tl.where(e < E, logit, -float("inf"))
+def _store_weights(logits, count, weights, dropped, sample, e, LEAKY: tl.constexpr, E: tl.constexpr):
+    """The softmax of the ``count`` largest logits of a sample; of equal ones the first counts as larger.
+
+    Logits come from memory: two threads may compute one that differs in its last bit, which would then precede itself.
+    """
+    logit = tl.load(logits + sample * E + e, e < E, -float("inf"))
     mine, other = logit[:, None], logit[None, :]
     before = (other > mine) | ((other == mine) & (e[None, :] < e[:, None]))
     drop = tl.sum(before.to(tl.int32), 1) >= tl.load(count + sample)

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from s6mod.networks.norm import BatchNorm
 
 COLUMNS = 64  # that a program takes, at the most
-# Numbers in the registers of a program, programs that sum side by side (an H200 has 132 processors), warps of each.
-ALONE = 2048, 2112, 4
-JOINT = 4096, 528, 8  # of several parts: there are few images then, and the sums of fewer programs are added sooner
+# Of programs that sum: numbers in their registers, how many run side by side (an H200 has 132 processors), warps.
+SUMS = 2048, 2112, 4
+JOINT_SUMS = 2048, 264, 8  # of several parts: images are few then, and the sums of fewer programs are added sooner
+# Of those that write: numbers in their registers and warps.
+WRITES = 2048, 4
+JOINT_WRITES = 4096, 4
 
 
 def norm(layer: "BatchNorm", x: Tensor, shortcut: Tensor | None) -> Tensor:
@@ -47,13 +50,13 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         x, weight, bias, shortcut, moving, momentum, eps, relu, parts = given
-        rows, channels, chunks, chunk, sizes = _sizes(x, parts)
+        rows, channels, chunks, chunk, sum_sizes, sizes = _sizes(x, parts)
         grid_c = triton.cdiv(channels, sizes["BLOCK_C"])
         sums = x.new_empty(parts, 2, chunks, channels, dtype=torch.float32)
         moments = x.new_empty(parts, 2, channels, dtype=torch.float32)  # mean, 1 / standard deviation
         y = torch.empty_like(x)
         with torch.cuda.device_of(x):  # Triton launches on the current device
-            _moment_sums[(chunks, grid_c, parts)](x, sums, rows, channels, chunk, **sizes)
+            _moment_sums[(chunks, grid_c, parts)](x, sums, rows, channels, chunk, **sum_sizes)
             _moments[(channels,)](
                 x, sums, moments, *moving, rows, channels, chunks, momentum, eps,
                 PARTS=parts, CHUNKS=triton.next_power_of_2(chunks), num_warps=1,
@@ -71,7 +74,7 @@ class _Norm(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, y, moments, weight, bias = ctx.saved_tensors
         dy = dy.to(x.dtype).contiguous(memory_format=torch.channels_last)
-        rows, channels, chunks, chunk, sizes = _sizes(x, ctx.parts)
+        rows, channels, chunks, chunk, sum_sizes, sizes = _sizes(x, ctx.parts)
         grid_c = triton.cdiv(channels, sizes["BLOCK_C"])
         sums = x.new_empty(ctx.parts, 2, chunks, channels, dtype=torch.float32)
         totals = x.new_empty(ctx.parts, 2, channels, dtype=torch.float32)
@@ -80,9 +83,9 @@ class _Norm(torch.autograd.Function):
         through_relu = ctx.shortcut and ctx.relu  # then the shortcut's gradient is not dy itself
         d_shortcut = torch.empty_like(x) if through_relu else None
         with torch.cuda.device_of(x):
-            flags = {"SHORTCUT": ctx.shortcut, "RELU": ctx.relu, **sizes}
+            flags = {"SHORTCUT": ctx.shortcut, "RELU": ctx.relu}
             _gradient_sums[(chunks, grid_c, ctx.parts)](
-                x, y, dy, moments, weight, bias, sums, rows, channels, chunk, **flags
+                x, y, dy, moments, weight, bias, sums, rows, channels, chunk, **flags, **sum_sizes
             )  # fmt: skip
             _add_sums[(channels,)](
                 sums, totals, gradients, channels, chunks,
@@ -90,21 +93,23 @@ class _Norm(torch.autograd.Function):
             )  # fmt: skip
             _gradients[(triton.cdiv(rows, sizes["BLOCK_R"]), grid_c, ctx.parts)](
                 x, y, dy, moments, weight, bias, totals, dx, dx if d_shortcut is None else d_shortcut,
-                rows, channels, **flags,
+                rows, channels, **flags, **sizes,
             )  # fmt: skip
         if ctx.shortcut and d_shortcut is None:
             d_shortcut = dy
         return dx, gradients[1], gradients[0], d_shortcut, None, None, None, None, None
 
 
-def _sizes(x: Tensor, parts: int) -> tuple[int, int, int, int, dict[str, int]]:
-    """Rows and columns of a part's table, its chunks and their rows; the block that a program takes, and its warps."""
-    tile, programs, warps = ALONE if parts == 1 else JOINT
+def _sizes(x: Tensor, parts: int) -> tuple[int, int, int, int, dict[str, int], dict[str, int]]:
+    """Rows and columns of a part's table, its chunks and their rows; the blocks of programs that sum and that write."""
+    tile, programs, warps = SUMS if parts == 1 else JOINT_SUMS
     channels = x.shape[1]
     block = min(triton.next_power_of_2(channels), COLUMNS)
     rows = x.numel() // channels // parts
     chunks, chunk = split_rows(rows, tile // block, programs // triton.cdiv(channels, block) // parts)
-    return rows, channels, chunks, chunk, {"BLOCK_R": tile // block, "BLOCK_C": block, "num_warps": warps}
+    by_sums = {"BLOCK_R": tile // block, "BLOCK_C": block, "num_warps": warps}
+    tile, warps = WRITES if parts == 1 else JOINT_WRITES
+    return rows, channels, chunks, chunk, by_sums, {"BLOCK_R": tile // block, "BLOCK_C": block, "num_warps": warps}
 
 
 # Row counts change with every batch: compiled in are neither they nor what divides them.
