@@ -1,5 +1,7 @@
 """Making a peer: a network and its branch, each from a seed of its own, in the place where the engine computes."""
 
+from torch import nn
+
 from s6mod.branch import Branch, branches
 from s6mod.branch.base import BranchShape
 from s6mod.engine.random import seeded
@@ -18,7 +20,7 @@ def make_peer(config: LearnerConfig, method: Method, engine: Engine, number: int
         with seeded(config.seed, f"branch {number}"):
             branch = branches[config.branch.name].build(config.branch, shape)
     peer = Peer(network, branch).to(engine.device).train()
-    for parameter in peer.parameters():
-        if parameter.dim() == 4:
-            parameter.data = parameter.data.contiguous(memory_format=engine.memory_format)
+    for module in peer.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight.data = module.weight.data.contiguous(memory_format=engine.memory_format)
     return peer
