@@ -19,7 +19,7 @@ from s6mod.experiments.store import scan
 from s6mod.experiments.tables import Results
 
 ROOT = Path(__file__).parents[1]
-BENCH = ROOT / "results" / "bench" / "h200-2026-11-16-presets.json"
+BENCH = ROOT / "results" / "bench" / "h200-2026-11-16-kernels.json"
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
 NAMES = {"er": "ER", "ocm": "OCM", "onpro": "OnPro", "mose": "MOSE", "moe-mose": "MOE-MOSE", "er-ccldc": "ER-CCLDC"}
 NAMES |= {"ocm-ccldc": "OCM-CCLDC", "onpro-ccldc": "OnPro-CCLDC"}
