@@ -35,25 +35,25 @@ def launches(channels, tile, programs, warps, shortcut):
     weight, bias = torch.rand(2, channels, device="cuda")
     by_sums, by_rows = (chunks, columns, PARTS), (triton.cdiv(rows, tile // block), columns, PARTS)
 
-    def moment_sums(x, y, dy):
+    def moment_sums(x, y, dy, *_):
         norm_triton._moment_sums[by_sums](x, sums, rows, channels, chunk, **sizes)
 
-    def normalise(x, y, dy):
-        norm_triton._normalise[by_rows](x, dy, y, moments, weight, bias, rows, channels, **flags)
+    def normalise(x, y, dy, out, _):
+        norm_triton._normalise[by_rows](x, dy, out, moments, weight, bias, rows, channels, **flags)
 
-    def gradient_sums(x, y, dy):
+    def gradient_sums(x, y, dy, *_):
         norm_triton._gradient_sums[by_sums](x, y, dy, moments, weight, bias, sums, rows, channels, chunk, **flags)
 
-    def gradients(x, y, dy):
-        norm_triton._gradients[by_rows](x, y, dy, moments, weight, bias, sums, y, x, rows, channels, **flags)
+    def gradients(x, y, dy, dx, d_shortcut):
+        norm_triton._gradients[by_rows](x, y, dy, moments, weight, bias, sums, dx, d_shortcut, rows, channels, **flags)
 
     return {"sums": (moment_sums, gradient_sums), "writes": (normalise, gradients)}["sums" if programs else "writes"]
 
 
 def sets(channels):
     shape = PARTS * IMAGES, channels, MAPS[channels], MAPS[channels]
-    count = max(int(BYTES / (6 * torch.Size(shape).numel())), 4)
-    return [[torch.randn(shape, device="cuda").bfloat16().to(memory_format=torch.channels_last) for _ in range(3)]
+    count = max(int(BYTES / (10 * torch.Size(shape).numel())), 4)
+    return [[torch.randn(shape, device="cuda").bfloat16().to(memory_format=torch.channels_last) for _ in range(5)]
             for _ in range(count)]  # fmt: skip
 
 
