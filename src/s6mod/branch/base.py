@@ -78,7 +78,7 @@ class Branch(nn.Module):
     """Base of all branches. Parameters join the base optimiser; buffers travel with the checkpoint.
 
     A branch that calls ``tap.again()`` in every step says so beforehand by ``wants_fresh_view``: a method may then run
-    the network on both views at once, which costs less than twice on one.
+    the trunk of its network on both views at once, which costs less than twice on one.
     """
 
     config_class: ClassVar[type[NamedConfig]]
