@@ -18,7 +18,7 @@ from s6mod.networks.maps_triton import split_rows
 PARTS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 IMAGES = 74
 MAPS = {64: 32, 128: 16, 256: 8, 512: 4}  # side by channels
-SUMS = [(*tile, warps) for *tile, warps in itertools.product((2048, 4096), (132, 264, 528, 1056), (4, 8))]
+SUMS = [(*tile, warps) for *tile, warps in itertools.product((2048, 4096), (132, 264, 528, 1056, 2112), (4, 8))]
 WRITES = [(tile, 0, warps) for tile, warps in ((2048, 2), (2048, 4), (4096, 4), (4096, 8), (8192, 8))]
 BYTES = 200e6  # of the maps that a loop goes through
 
@@ -30,7 +30,7 @@ def launches(channels, tile, programs, warps, shortcut):
     chunks, chunk = split_rows(rows, tile // block, programs // columns // PARTS)
     sizes = {"BLOCK_R": tile // block, "BLOCK_C": block, "num_warps": warps}
     flags = {"SHORTCUT": shortcut, "RELU": True, **sizes}
-    sums = torch.empty(PARTS, 2, max(chunks, 1), channels, device="cuda")
+    sums = torch.empty(PARTS, 2, chunks, channels, device="cuda")
     moments = torch.rand(PARTS, 2, channels, device="cuda") + 0.5
     weight, bias = torch.rand(2, channels, device="cuda")
     by_sums, by_rows = (chunks, columns, PARTS), (triton.cdiv(rows, tile // block), columns, PARTS)

@@ -251,6 +251,13 @@ def test_the_same_bits_come_twice(device):
     assert all(map(torch.equal, first, again))
 
 
+def test_a_linear_map_of_another_width_is_refused(device):
+    X_hat, weight, bias, count, _ = gate_inputs(3, 2, 5, 4, device)
+    for wrong in (weight[:, :4], torch.cat([weight, weight], 1)):
+        with pytest.raises(RuntimeError, match="shape"):
+            gate(X_hat, wrong, bias, count)
+
+
 @pytest.mark.parametrize("other", ["type", "patterns", "channels"])
 def test_a_gate_that_does_not_suit_the_kernels_is_left_to_the_plain_version(other, device, monkeypatch):
     monkeypatch.setattr("s6mod.branch.gate_triton.gate", lambda *_: pytest.fail("the kernels were chosen"))

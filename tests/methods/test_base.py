@@ -9,7 +9,7 @@ from s6mod.branch.base import Branch, Targets
 from s6mod.checks.subject import flat
 from s6mod.errors import InputError
 from s6mod.methods import Peer, Plan, Task
-from s6mod.networks import NetworkConfig, ResNet18
+from s6mod.networks import Network, NetworkConfig, ResNet18
 
 FRESH = [{"view": "fresh"}, {"variant": "plus"}, {"view": "fresh", "beta": 0.0, "noisy_gate": True}]
 
@@ -55,7 +55,7 @@ def test_steps_with_both_views_in_one_pass_are_those_with_two_passes(name, optio
         for peer in learner.peers if learner is twin else []:
             two_passes(peer)
         sizes = []
-        learner.peers[0].network.stem.register_forward_pre_hook(lambda _, args, sizes=sizes: sizes.append(len(args[0])))
+        learner.peers[0].network.register_forward_pre_hook(lambda _, args, sizes=sizes: sizes.append(len(args[0])))
         run(learner, 0, 4, side=16)
         first.append(sizes[0])
     assert first == [8, 4]
@@ -90,7 +90,7 @@ class Looked:
         torch.manual_seed(0)
         self.peer = Peer(network or ResNet18(NetworkConfig(width=2), (3, 8, 8), 5), branch)
         self.passes, self.drawn = [], 0
-        self.peer.network.stem.register_forward_pre_hook(lambda _, args: self.passes.append(args[0]))
+        self.peer.network.register_forward_pre_hook(lambda _, args: self.passes.append(args[0]))
         self.images = torch.rand(4, 3, 8, 8)
         self.out, self.tap = self.peer.look(self.images, Targets(torch.arange(4)), self.fresh)
 
@@ -144,6 +144,29 @@ def test_a_network_with_a_pass_of_its_own_keeps_it_and_what_it_adds_to_an_output
     assert [len(images) for images in looked.passes] == [4]
     assert looked.out.stages == [looked.images]
     assert looked.tap.again().shape == looked.out.feature_map.shape
+
+
+class Brighter:
+    def forward(self, images):
+        return super().forward(images + 1)
+
+
+class Mixed(Brighter, ResNet18):
+    pass
+
+
+class Heir(Talkative):
+    pass
+
+
+@pytest.mark.parametrize(("network", "joint"), [(ResNet18, True), (Talkative, False), (Heir, False), (Mixed, False)])
+def test_who_has_or_inherits_a_pass_of_its_own_takes_no_part_in_joint_ones(network, joint):
+    assert network.joint_views is joint
+
+
+def test_a_network_without_a_pass_says_what_it_lacks():
+    with pytest.raises(NotImplementedError, match=r"expected trunk\(images\) and read\(feature_map\) in Network"):
+        Network()(torch.zeros(1, 3, 8, 8))
 
 
 class Read(ResNet18):

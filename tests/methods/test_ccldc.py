@@ -20,20 +20,21 @@ def later(name="er-ccldc", **options):
     return run(small(name, **options), 0, TASK + 1)
 
 
-class Step:
-    """A step that is not taken: its views, losses and terms, and what each network saw and answered, in order.
+def base(out):
+    """The output for the base view, be it of a pass that two views share."""
+    return out if hasattr(out, "logits") else out[0]
 
-    ``sizes`` also has passes that end with the trunk.
-    """
+
+class Step:
+    """A step that is not taken: its views, losses and terms, and what each network saw and answered, in order."""
 
     def __init__(self, learner, position=TASK + 1, classes=(2, 3)):
         self.learner = learner
         images, labels = batch(position, classes)
-        method, self.passes, self.sizes, hooks = learner.method, [[], []], [[], []], []
-        for peer, passes, sizes in zip(learner.peers, self.passes, self.sizes, strict=True):
-            see = lambda _, args, out, passes=passes: passes.append((args[0], out.logits))  # noqa: E731
-            count = lambda _, args, sizes=sizes: sizes.append(len(args[0]))  # noqa: E731
-            hooks += [peer.network.register_forward_hook(see), peer.network.stem.register_forward_pre_hook(count)]
+        method, self.passes, hooks = learner.method, [[], []], []
+        for peer, passes in zip(learner.peers, self.passes, strict=True):
+            see = lambda _, args, out, passes=passes: passes.append((args[0], base(out).logits))  # noqa: E731
+            hooks.append(peer.network.register_forward_hook(see))
         drawn, method.draw = [], lambda *a, draw=method.draw: drawn.append(draw(*a)) or drawn[-1]
         plan = method.plan(labels, learner.memory, learner.task, learner.host_generator)
         self.terms, self.losses = learner.step.losses(Inputs(Batch(images, labels), plan, slots=labels))
@@ -332,8 +333,8 @@ def test_a_branch_sees_what_the_method_sees_and_nothing_of_the_chain(name, view)
     step = Step(later(name, branch={"name": "s6mod", "view": view}))
     assert {f"net{number}/branch/dr" for number in (1, 2)} <= step.terms.keys()
     own = STREAM + MEMORY if name == "er-ccldc" else MEMORY
-    for loss, passes, sizes in zip(step.losses, step.passes, step.sizes, strict=True):
-        assert len(loss.tap.feature_map) == len(loss.tap.targets.labels) == len(loss.tap.logits) == own
-        assert sizes[-5] == (2 * own if view == "fresh" else own)  # the method's last pass, which a fresh view shares
-        if view == "shared":
-            assert torch.equal(loss.tap.logits, passes[-5][1])  # the chain's follow
+    for loss, passes in zip(step.losses, step.passes, strict=True):
+        assert len(loss.tap.feature_map) == len(loss.tap.targets.labels) == own
+        images, logits = passes[-5]  # the method's last pass; the chain's follow
+        assert len(images) == (2 * own if view == "fresh" else own)  # a fresh view shares it
+        assert torch.equal(loss.tap.logits, logits)

@@ -69,6 +69,8 @@ def few_programs(device, monkeypatch):
     """A few rows are several blocks, and several of those a program's."""
     monkeypatch.setattr("s6mod.networks.norm_triton.SUMS", (1024, 3, 4))
     monkeypatch.setattr("s6mod.networks.norm_triton.JOINT_SUMS", (1024, 9, 4))  # three for each of three parts
+    for writes in ("WRITES", "JOINT_WRITES"):
+        monkeypatch.setattr(f"s6mod.networks.norm_triton.{writes}", (1024, 4))
 
 
 @starts_the_interpreter

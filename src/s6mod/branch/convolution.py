@@ -13,7 +13,7 @@ def convolve_silu(X: Tensor, weight: Tensor, bias: Tensor, map_size: tuple[int, 
     """silu(X * weight + bias) with zeros around the map: (B, L, d) -> (B, L, d), contiguous.
 
     ``weight`` is (d, 1, k, k) with an odd k, ``bias`` (d,), and L = H W. On a GPU it is one kernel of
-    ``convolution_triton`` each way, unless the kernel is wider than 3 x 3 or not in float32.
+    ``convolution_triton`` forwards, and one and a sum backwards, unless ``weight`` is wider than 3 x 3 or not float32.
     """
     kernels = kernels_for(X, "s6mod.branch.convolution_triton")
     suited = kernels is not None and kernels.suits(X, weight, bias, map_size)

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from s6mod.networks.maps_triton import places, position, split_rows
+from s6mod.networks.maps_triton import evenly_spaced, places, position, split_rows
 
 WIDEST = 3  # side of a kernel: each weight of a channel has a register, and so has its gradient
 COLUMNS = 8  # that a program takes, at the most: the fewer, the more rows, over which it sums alone
@@ -46,7 +46,7 @@ class _ConvolveSilu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         X, weight, bias, map_size = given
-        X, row_stride = _evenly_spaced(X)
+        X, row_stride = evenly_spaced(X)
         grid, rows, chunk, sizes = _sizes(X, row_stride, weight, map_size)
         X_hat, slope = X.new_empty(X.shape), X.new_empty(X.shape)
         with torch.cuda.device_of(X):  # Triton launches on the current device
@@ -68,15 +68,6 @@ class _ConvolveSilu(torch.autograd.Function):
             )
         grad_weight, grad_bias = shares.sum(0).split([weight.numel(), len(weight)])
         return grad_X, grad_weight.view_as(weight), grad_bias, None
-
-
-def _evenly_spaced(X: Tensor) -> tuple[Tensor, int]:
-    """X, copied where need be, and how far apart in memory its rows are."""
-    _, steps, d = X.shape
-    between_samples, between_rows, between_channels = X.stride()
-    if between_channels == 1 and between_rows >= d and between_samples == steps * between_rows:
-        return X, between_rows
-    return X.contiguous(), d
 
 
 def _sizes(

@@ -31,8 +31,9 @@ def suits(X_hat: Tensor, weight: Tensor, bias: Tensor, count: Tensor) -> bool:
     if X_hat.dim() != 3 or not _float32(X_hat, weight, bias):
         return False
     batch, positions, channels = X_hat.shape
-    fits = count.shape == (batch,) and len(weight) <= MOST_PATTERNS and channels <= MOST_CHANNELS
-    return fits and batch > 0 and positions > 0
+    patterns = len(bias)
+    fits = count.shape == (batch,) and weight.shape == (patterns, channels)
+    return fits and batch > 0 and positions > 0 and patterns <= MOST_PATTERNS and channels <= MOST_CHANNELS
 
 
 def suits_weights(logits: Tensor, count: Tensor) -> bool:
@@ -41,9 +42,10 @@ def suits_weights(logits: Tensor, count: Tensor) -> bool:
     return _float32(logits) and count.shape == (batch,) and batch > 0 and patterns <= MOST_PATTERNS
 
 
-def suits_means(count: Tensor, weights: Tensor, *means: Tensor) -> bool:
+def suits_means(count: Tensor, weights: Tensor, mean_count: Tensor, mean_weights: Tensor) -> bool:
     """Whether a kernel exists for the means: float32, and rows that are not very many."""
-    return _float32(count, weights, *means) and count.shape == weights.shape[:1] and 0 < len(weights) <= MOST_ROWS
+    fits = count.shape == weights.shape[:1] and mean_count.dim() == 0 and mean_weights.shape == weights.shape[1:]
+    return fits and 0 < len(weights) <= MOST_ROWS and _float32(count, weights, mean_count, mean_weights)
 
 
 def _float32(*tensors: Tensor) -> bool:

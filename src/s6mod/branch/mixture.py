@@ -57,9 +57,9 @@ def gate(X_hat: Tensor, weight: Tensor, bias: Tensor, count: Tensor, leaky: bool
 def plain_gate(
     X_hat: Tensor, weight: Tensor, bias: Tensor, count: Tensor, leaky: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """``gate`` in PyTorch, for any device and floating type."""
+    """``gate`` in PyTorch, for any device and floating type; the weights may still have a kernel of their own."""
     logits = F.linear(X_hat.mean(1), weight, bias)
-    return logits, plain_gate_weights(logits, count, leaky)
+    return logits, gate_weights(logits, count, leaky)
 
 
 def gate_weights(logits: Tensor, count: Tensor, leaky: bool = False) -> Tensor:

@@ -1,7 +1,7 @@
 """How the scan becomes one feature: mu, which the ETF classifies.
 
-``readout`` is the one to use; on a GPU it is one kernel of ``readout_triton`` each way. ``plain_readout`` says what it
-computes.
+``readout`` is the one to use; on a GPU it is one kernel of ``readout_triton`` forwards, and one and a sum backwards.
+``plain_readout`` says what it computes.
 """
 
 from torch import Tensor

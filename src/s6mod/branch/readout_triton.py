@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from s6mod.branch.losses import EPSILON
+from s6mod.networks.maps_triton import evenly_spaced
 
 TILE = 4096  # numbers in a block of positions: a sample of L = 16 and d = 256
 TILES = 8  # that a program goes through, at the most
@@ -37,7 +38,6 @@ def suits(y: Tensor, Z: Tensor, norm_weight: Tensor, norm_bias: Tensor) -> bool:
 
 def readout(y: Tensor, Z: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float) -> Tensor:
     """As ``plain_readout``; what is not contiguous is copied, but not a Z whose rows are evenly spaced."""
-    Z = Z if _row_stride(Z) else Z.contiguous()
     mu: Tensor = _Readout.apply(y.contiguous(), Z, norm_weight.contiguous(), norm_bias.contiguous(), eps)
     return mu
 
@@ -47,12 +47,13 @@ class _Readout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        *tensors, eps = given
-        y, Z, *_ = tensors
+        y, Z, norm_weight, norm_bias, eps = given
+        Z, z_stride = evenly_spaced(Z)
+        tensors = y, Z, norm_weight, norm_bias
         batch, _, d = y.shape
         mu: Tensor = y.new_empty(batch, d)
         sums = y.new_empty(batch, 2, d)
-        ctx.sizes = _sizes(y, Z, eps)
+        ctx.sizes = _sizes(y, z_stride, eps)
         with torch.cuda.device_of(y):  # Triton launches on the current device
             _forward_kernel[(batch,)](*tensors, mu, sums, **ctx.sizes)
         ctx.save_for_backward(*tensors, sums)
@@ -71,28 +72,17 @@ class _Readout(torch.autograd.Function):
         return grad_y, grad_Z, grad_weight, grad_bias, None
 
 
-def _row_stride(Z: Tensor) -> int:
-    """How far apart the rows (positions of all samples) lie in memory; 0 if that is not one number for all of them."""
-    batch, positions, _ = Z.shape
-    between_samples, between_rows, within_rows = Z.stride()
-    if within_rows != 1:
-        return 0
-    if positions == 1:
-        return between_samples
-    return between_rows if batch == 1 or between_samples == positions * between_rows else 0
-
-
 def _block(positions: int, d: int) -> tuple[int, int]:
     """Positions and channels that a program takes at once."""
     block_d = triton.next_power_of_2(d)
     return min(triton.next_power_of_2(positions), TILE // block_d), block_d
 
 
-def _sizes(y: Tensor, Z: Tensor, eps: float) -> dict[str, Any]:
+def _sizes(y: Tensor, z_stride: int, eps: float) -> dict[str, Any]:
     """What is compiled in: all but the batch size, which the kernels need not know."""
     _, positions, d = y.shape
     block_l, block_d = _block(positions, d)
-    sizes = {"L": positions, "D": d, "BLOCK_L": block_l, "BLOCK_D": block_d, "Z_STRIDE": _row_stride(Z)}
+    sizes = {"L": positions, "D": d, "BLOCK_L": block_l, "BLOCK_D": block_d, "Z_STRIDE": z_stride}
     return sizes | {"EPS": eps, "UNIT_EPS": EPSILON**2, "num_warps": WARPS}
 
 

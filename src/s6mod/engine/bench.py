@@ -208,8 +208,7 @@ def _work(learner: Learner) -> tuple[int, int]:
         images += len(args[0])
 
     networks = [part for peer in learner.peers for part in (peer.network, peer.teacher) if part is not None]
-    layers = [next(part for part in network.modules() if not list(part.children())) for network in networks]
-    hooks = [layer.register_forward_pre_hook(count) for layer in layers]  # a joint pass is no call of the network
+    hooks = [network.register_forward_pre_hook(count) for network in networks]
     with FlopCounterMode(display=False) as counter:
         seconds_per_step(learner, 1)
     for hook in hooks:

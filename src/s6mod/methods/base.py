@@ -21,7 +21,6 @@ from s6mod.errors import ConfigError, InputError
 from s6mod.memory import ReplayMemory, Reservoir
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import Network, NetworkConfig, Output, ResNet18
-from s6mod.networks.norm import apart
 from s6mod.registry import NamedConfig, Registry
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -145,9 +144,7 @@ class Peer(nn.Module):
         if self.branch is None or not (self.branch.wants_fresh_view and self.network.joint_views):
             out = self.network(view)
             return out, self.tap(out, targets, fresh)
-        with apart(self.network, 2):
-            first, second = self.network.trunk(torch.cat([view, fresh()])).chunk(2)
-        out = self.network.read(first)
+        out, (second,) = self.network(torch.cat([view, fresh()]), views=2)
         tap, waiting = self.tap(out, targets, fresh), [second]
         return out, replace(tap, again=lambda: waiting.pop() if waiting else tap.again())
 

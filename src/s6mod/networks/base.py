@@ -4,6 +4,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
+from s6mod.networks.norm import apart
+
 
 class Output(NamedTuple):
     """What a network computes for a batch."""
@@ -14,10 +16,10 @@ class Output(NamedTuple):
 
 
 class Network(nn.Module):
-    """A backbone with its head: ``trunk`` makes the feature map, ``read`` the Output. A ``forward`` may do both itself.
+    """A backbone with its head: ``trunk`` makes the feature map, ``read`` an Output of it. A ``forward`` may do both.
 
-    ``joint_views`` says whether samples of a trunk meet in ``norm.BatchNorm`` only, so that views may share a pass. A
-    class with a ``forward`` of its own does not inherit it.
+    ``joint_views`` says whether samples of the trunk meet in ``norm.BatchNorm`` only: then several views of the same
+    samples may share a pass. A class with a ``forward`` of its own does not inherit it.
     """
 
     joint_views: ClassVar[bool] = False
@@ -26,17 +28,33 @@ class Network(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "forward" in vars(cls) and "joint_views" not in vars(cls):
+        said, done = (next(each for each in cls.__mro__ if name in vars(each)) for name in ("joint_views", "forward"))
+        if cls.__mro__.index(done) < cls.__mro__.index(said):
             cls.joint_views = False
 
     def trunk(self, images: Tensor) -> Tensor:
         """(B, channels, H, W) float images -> the last feature map."""
-        raise NotImplementedError
+        raise NotImplementedError(self._lacking)
 
     def read(self, feature_map: Tensor) -> Any:
-        """The Output for a feature map."""
-        raise NotImplementedError
+        """The Output for a feature map, which it holds."""
+        raise NotImplementedError(self._lacking)
 
-    def forward(self, images: Tensor) -> Any:
-        """(B, channels, H, W) float images -> Output."""
-        return self.read(self.trunk(images))
+    def forward(self, images: Tensor, views: int = 1) -> Any:
+        """(B, channels, H, W) float images -> Output.
+
+        More than one of ``views`` are the same samples again and again, one view after the other, which BatchNorm keeps
+        apart. The Output is that of the first, and the feature maps of the others come with it in a list.
+        """
+        if views == 1:
+            return self.read(self.trunk(images))
+        with apart(self, views):
+            first, *others = self.trunk(images).chunk(views)
+        return self.read(first), others
+
+    @property
+    def _lacking(self) -> str:
+        return (
+            f"expected trunk(images) and read(feature_map) in {type(self).__name__}, or a forward(images) and no "
+            "joint_views, got none of them; write the two or the one"
+        )

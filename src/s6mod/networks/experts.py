@@ -60,7 +60,7 @@ class ExpertsResNet18(Network):
                 # Fan-out counts all output channels, so depthwise convolutions start very small: std sqrt(2 / 9c).
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, images: Tensor) -> ExpertsOutput:
+    def forward(self, images: Tensor) -> ExpertsOutput:  # type: ignore[override]  # no joint views
         """(B, channels, H, W) float images -> ExpertsOutput."""
         x = self.stem(images)
         maps = []

@@ -25,6 +25,15 @@ def split_rows(rows: int, block_rows: int, programs: int) -> tuple[int, int]:
     return triton.cdiv(rows, chunk), chunk
 
 
+def evenly_spaced(x: Tensor) -> tuple[Tensor, int]:
+    """The table (B, L, C), copied unless its B L rows are evenly spaced in memory, and how far apart they are."""
+    _, steps, columns = x.shape
+    between_samples, between_rows, between_columns = x.stride()
+    if between_columns == 1 and between_rows >= columns and between_samples == steps * between_rows:
+        return x, between_rows
+    return x.contiguous(), columns
+
+
 @triton.jit
 def position(r, rows, H: tl.constexpr, W: tl.constexpr):
     """Image, line and column of a row; beyond the last row, a line far outside the map."""
