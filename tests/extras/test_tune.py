@@ -131,6 +131,35 @@ def params(result):
     return {"branch.beta": config["branch"]["beta"], "method.optimizer.lr": config["method"]["optimizer"]["lr"]}
 
 
+class Killed(BaseException):
+    """What nobody handles, as a process that is gone."""
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_trial_that_was_killed_as_soon_as_it_had_begun_does_not_stay_under_way(tmp_path, monkeypatch):
+    import optuna
+    from optuna.storages._heartbeat import HeartbeatThread
+
+    from s6mod.tuning import study
+    from s6mod.tuning.config import TuneConfig, Tuning
+
+    def judge(*_):
+        raise Killed
+
+    monkeypatch.setattr(HeartbeatThread, "start", lambda self: None)  # it was never its turn
+    monkeypatch.setattr(HeartbeatThread, "join", lambda self: None)
+    monkeypatch.setattr(study, "GRACE", 1)
+    monkeypatch.setattr(study.Worker, "_judge", judge)
+    search = TuneConfig(cell="er+s6mod/digits", search={"branch.beta": "0.1|5"}, trials=1)
+    worker = study.Worker(Tuning(search, tmp_path, None, {}), lambda text: None)
+    with pytest.raises(Killed):
+        worker.study.optimize(lambda trial: worker._objective(trial, None), n_trials=1)
+    assert [trial.state.name for trial in worker.study.trials] == ["RUNNING"]
+    time.sleep(2.1)
+    optuna.storages.fail_stale_trials(worker.study)
+    assert [trial.state.name for trial in worker.study.trials] == ["FAIL", "WAITING"]  # to be tried again
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

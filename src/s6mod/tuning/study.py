@@ -140,6 +140,8 @@ class Worker:
         import optuna
 
         self.turn.close()
+        # Optuna's own thread may not have come to its first sign of life yet, and there is no public way to give one.
+        self.study._storage.record_heartbeat(trial._trial_id)
         trial.set_user_attr(BEGUN, trial.number)
         params = {name: dimension.suggest(trial, name) for name, dimension in self.tuning.space.items()}
         try:
