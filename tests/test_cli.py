@@ -18,6 +18,8 @@ from s6mod.config import merge
 from s6mod.engine import bench
 from s6mod.engine.execute import Interrupted
 from s6mod.engine.run_name import run_hash
+from s6mod.experiments.store import scan
+from s6mod.learner import Learner
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
@@ -133,6 +135,32 @@ def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, call):
     code, _, err = call("train", "--resume", folder, "--seed", 3)
     assert code != 0
     assert "--seed" in err
+
+
+def test_a_run_that_ends_with_an_error_is_listed_as_failed_until_it_goes_on(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    learn = Learner.learn
+
+    def break_down(self, x, y):
+        if self.steps == 3:
+            raise RuntimeError("a bug of somebody's")
+        learn(self, x, y)
+
+    def status():
+        [run] = scan([tmp_path / "runs"]).runs
+        return run.status
+
+    monkeypatch.setattr(Learner, "learn", break_down)
+    with pytest.raises(RuntimeError, match="a bug of somebody's"):
+        call("train", "--out", "runs/mine", "--set=output.checkpoint_every=2", *QUICK)
+    assert status() == "failed"
+    assert "in break_down" in Path("runs/mine/failure.txt").read_text()
+    monkeypatch.setattr(Learner, "learn", learn)
+    code, _, err = call("train", "--out", "runs/mine", *QUICK)  # refused: it would have to be resumed
+    assert (code, status()) == (2, "failed"), err
+    assert call("train", "--resume", "runs/mine")[0] == 0
+    assert status() == "finished"
+    assert not Path("runs/mine/failure.txt").exists()
 
 
 @pytest.mark.filterwarnings("ignore:read the original files")

@@ -82,7 +82,7 @@ def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("s6mod.engine.run.write_whole", full)
-    monkeypatch.setattr("s6mod.experiments.worker.write_whole", full)  # so that not even the traceback finds room
+    monkeypatch.setattr("s6mod.experiments.store.write_whole", full)  # so that not even the traceback finds room
     events = []
     run_batch(batch(jobs(tmp_path, ["er"], "0")), None, events.append)
     [event] = [event for event in events if event.kind == "failed"]

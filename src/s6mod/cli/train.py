@@ -92,6 +92,7 @@ def train(
     from s6mod.engine.run_config import RunConfig, read_run_config
     from s6mod.engine.settings import Engine
     from s6mod.experiments.records import read_result
+    from s6mod.experiments.store import FAILURE, note_failure
     from s6mod.experiments.sweep import numbers
     from s6mod.trackers import require
 
@@ -119,14 +120,26 @@ def train(
     with RunDisplay(console, quiet) as display:
         dataset = configs[0].data.load().to(Engine.resolve(configs[0].engine).device)
 
-        def make(each: RunConfig, folder: Path) -> Run:
+        under_way: set[int] = set()  # runs that are not are somebody else's, or none
+
+        def make(number: int, each: RunConfig, folder: Path) -> Run:
             watch = display.watch(each)
             begun = seeds is not None and (folder / "config.json").exists()  # the same command goes on where it was
             if resume is not None or begun:
-                return Run.resume(folder, dataset, watch, each)
-            return Run.begin(each, folder, dataset, watch)
+                run = Run.resume(folder, dataset, watch, each)
+            else:
+                run = Run.begin(each, folder, dataset, watch)
+            (folder / FAILURE).unlink(missing_ok=True)
+            under_way.add(number)
+            return run
 
-        results = execute([partial(make, each, folder) for each, folder in zip(configs, folders, strict=True)], at_once)
+        def failed(number: int, error: Exception) -> None:
+            if number in under_way:
+                note_failure(folders[number], error)
+            raise error
+
+        pairs = zip(configs, folders, strict=True)
+        results = execute([partial(make, number, *pair) for number, pair in enumerate(pairs)], at_once, failed)
     _show(results, folders, console)
 
 

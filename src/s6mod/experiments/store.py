@@ -6,6 +6,7 @@ There is no index that could be wrong: a scan reads the small files of each run.
 import functools
 import json
 import os
+import traceback
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from s6mod.experiments.contents import Begun
 from s6mod.experiments.presets import datasets, preset
 from s6mod.experiments.records import Unsealed, read_result
 from s6mod.experiments.schema import complete, departures, engine_departures, setting
+from s6mod.files import write_whole
 
 FAILURE = "failure.txt"  # in a run folder: the traceback of the attempt that failed
 HOMES = (Path("runs"), Path("results"))  # where a store is looked for unless told
@@ -135,6 +137,16 @@ def _candidates(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
     return sorted(path for path in paths if path.suffix == ".json" or not path.suffix or path.is_dir())
+
+
+def note_failure(folder: Path, error: Exception) -> bool:
+    """Leave the traceback in a run's folder, which is then listed as failed; False if the disk does not take it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / FAILURE, "".join(traceback.format_exception(error)))
+    except OSError:
+        return False
+    return True
 
 
 def _read_run(path: Path) -> StoredRun | None:

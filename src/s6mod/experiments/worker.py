@@ -7,7 +7,6 @@ gone.
 
 import contextlib
 import signal
-import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +25,7 @@ from s6mod.engine.run_config import RunConfig
 from s6mod.engine.settings import Engine
 from s6mod.errors import S6modError
 from s6mod.experiments.records import read_result
-from s6mod.experiments.store import FAILURE
-from s6mod.files import write_whole
+from s6mod.experiments.store import FAILURE, note_failure
 
 
 @dataclass(frozen=True)
@@ -121,12 +119,7 @@ def _reason(error: Exception, folder: Path) -> str:
         sentence = f"expected to read and write {where}, got: {error.strerror}; mend that and try again"
     else:
         sentence = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / FAILURE, "".join(traceback.format_exception(error)))
-    except OSError:
-        return sentence
-    return f"{sentence} (traceback: {folder / FAILURE})"
+    return f"{sentence} (traceback: {folder / FAILURE})" if note_failure(folder, error) else sentence
 
 
 @cache
