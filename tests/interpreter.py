@@ -36,6 +36,14 @@ def assert_holds_interpreted(file):
     assert " passed" in run.stdout
 
 
+def assert_near(ours, exactly, least=0.0):
+    """That float32 results are those in float64, up to rounding; one that is 0 throughout, up to ``least``."""
+    for number, (value, exact) in enumerate(zip(ours, exactly, strict=True)):
+        assert value.dtype == torch.float32
+        assert value.shape == exact.shape
+        assert (value - exact).norm() <= 1e-5 * exact.norm() + least, number
+
+
 def compiled(module):
     """How many variants of the kernels of a module have been compiled."""
     kernels = (each for each in vars(module).values() if hasattr(each, "device_caches"))

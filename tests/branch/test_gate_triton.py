@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, captured, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, assert_near, captured, compiled, on_cuda, starts_the_interpreter
 from s6mod.branch import mixture
 from s6mod.branch.mixture import (
     Gate,
@@ -88,11 +88,8 @@ def assert_gate_like_plain(given, leaky=False):
     ours = gate_outcome(gate, *given, leaky)
     doubles = [table.double() for table in tables], [None if grad is None else grad.double() for grad in grads]
     exactly = gate_outcome(plain_gate, *doubles[0], count, doubles[1], leaky)
-    for number, (value, exact) in enumerate(zip(ours, exactly, strict=True)):
-        assert value.dtype == torch.float32
-        assert value.shape == exact.shape
-        assert value.is_contiguous()
-        assert (value - exact).norm() <= 1e-5 * exact.norm() + 1e-6, number
+    assert_near(ours, exactly, least=1e-6)
+    assert all(value.is_contiguous() for value in ours)
 
 
 @starts_the_interpreter

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, captured, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, assert_near, captured, compiled, on_cuda, starts_the_interpreter
 from s6mod.branch import losses
 from s6mod.branch.losses import divergence, dot_regression, plain_divergence, plain_dot_regression, plain_z_loss, z_loss
 
@@ -58,10 +58,7 @@ def assert_like_plain(term, tables):
     ours_of, plain, _, wanted = TERMS[term]
     ours = outcome(ours_of, tables, wanted)
     exactly = outcome(plain, [table.double() for table in tables], wanted)
-    for number, (value, exact) in enumerate(zip(ours, exactly, strict=True)):
-        assert value.dtype == torch.float32
-        assert value.shape == exact.shape
-        assert (value - exact).norm() <= 1e-5 * exact.norm(), number
+    assert_near(ours, exactly)
 
 
 @starts_the_interpreter

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, captured, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, assert_near, captured, compiled, on_cuda, starts_the_interpreter
 from s6mod.branch import S6MOD
 from s6mod.branch import readout as module
 from s6mod.branch.readout import plain_readout, readout
@@ -44,10 +44,7 @@ def outcome(function, y, Z, weight, bias, grad):
 def assert_like_plain(given):
     ours = outcome(readout, *given)
     exactly = outcome(plain_readout, *(each.double() for each in given))
-    for number, (value, exact) in enumerate(zip(ours, exactly, strict=True)):
-        assert value.dtype == torch.float32
-        assert value.shape == exact.shape
-        assert (value - exact).norm() <= 1e-5 * exact.norm(), number
+    assert_near(ours, exactly)
 
 
 @starts_the_interpreter

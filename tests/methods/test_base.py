@@ -165,8 +165,11 @@ def test_who_has_or_inherits_a_pass_of_its_own_takes_no_part_in_joint_ones(netwo
 
 
 def test_a_network_without_a_pass_says_what_it_lacks():
-    with pytest.raises(NotImplementedError, match=r"expected trunk\(images\) and read\(feature_map\) in Network"):
-        Network()(torch.zeros(1, 3, 8, 8))
+    images = torch.zeros(1, 3, 8, 8)
+    with pytest.raises(NotImplementedError, match="expected a trunk or a forward in Network, got neither"):
+        Network()(images)
+    with pytest.raises(NotImplementedError, match="expected a read beside the trunk in Half, got none"):
+        type("Half", (Network,), {"trunk": lambda self, images: images})()(images)
 
 
 class Read(ResNet18):

@@ -180,6 +180,7 @@ class S6MOD(Branch):
         if config.weight_dr > 0:
             terms["dr"] = _weighted(config.weight_dr, losses.dot_regression(cosines, q))
         if config.alpha > 0:
+            # A part, even if it is all, has kernels of its own backwards.
             Q_logits = cosines if len(cosines) == len(logits) else cosines[-len(logits) :]
             terms["diff"] = _weighted(config.alpha, losses.divergence(logits, Q_logits, config.divergence))
         if config.beta > 0 and config.variant == "paper":

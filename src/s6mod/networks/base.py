@@ -33,12 +33,12 @@ class Network(nn.Module):
             cls.joint_views = False
 
     def trunk(self, images: Tensor) -> Tensor:
-        """(B, channels, H, W) float images -> the last feature map."""
-        raise NotImplementedError(self._lacking)
+        """(B, channels, H, W) float images -> the last feature map. Abstract, as ``read`` is."""
+        raise NotImplementedError(f"expected a trunk or a forward in {type(self).__name__}, got neither; write one")
 
     def read(self, feature_map: Tensor) -> Any:
         """The Output for a feature map, which it holds."""
-        raise NotImplementedError(self._lacking)
+        raise NotImplementedError(f"expected a read beside the trunk in {type(self).__name__}, got none; write it")
 
     def forward(self, images: Tensor, views: int = 1) -> Any:
         """(B, channels, H, W) float images -> Output.
@@ -51,10 +51,3 @@ class Network(nn.Module):
         with apart(self, views):
             first, *others = self.trunk(images).chunk(views)
         return self.read(first), others
-
-    @property
-    def _lacking(self) -> str:
-        return (
-            f"expected trunk(images) and read(feature_map) in {type(self).__name__}, or a forward(images) and no "
-            "joint_views, got none of them; write the two or the one"
-        )
