@@ -49,9 +49,13 @@ def test_the_controls_have_the_alpha_of_the_branch():
 
 
 def test_the_papers_figures_stand_only_beside_the_cell_that_it_studied():
-    assert ablation(whole_cell("onpro", "cifar100", 2000)).paper["onpro + s6mod"][0][0] == 37.57
-    assert not ablation(whole_cell("onpro", "cifar100", 1000)).paper
-    assert not ablation(whole_cell("onpro", "cifar100", 2000)).over(["stream.tasks=5"]).paper
+    as_printed = ("branch.beta=0.5", "branch.divergence=pq", "branch.view=shared")
+    studied = ablation(whole_cell("onpro", "cifar100", 2000, as_printed))
+    assert studied.paper["onpro + s6mod"][0][0] == 37.57
+    assert studied.paper.keys() - {"setting"} <= studied.cells.keys()
+    assert not studied.over(["stream.tasks=5"]).paper
+    assert not ablation(whole_cell("onpro", "cifar100", 1000, as_printed)).paper
+    assert not ablation(whole_cell("onpro", "cifar100", 2000)).paper
 
 
 def test_what_cannot_be_asked_is_refused():

@@ -8,7 +8,7 @@ from s6mod.engine.run_config import RunConfig
 from s6mod.engine.run_name import run_hash
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import parse, parse_all
-from s6mod.experiments.paper import TABLES, table
+from s6mod.experiments.paper import ALPHA_STUDY, TABLES, table
 from s6mod.experiments.presets import METHODS
 from s6mod.experiments.schema import complete, departures, setting
 from s6mod.experiments.tables import Results, filled
@@ -76,8 +76,8 @@ def test_the_branch_has_the_published_weights_but_on_cifar():
     assert weights("er+s6mod/cifar100/5000") == (8, "fresh", 1, 0)
     assert weights("er+s6mod/tiny-imagenet/5000") == (10, "shared", 1, 5)
     assert weights("er+s6mod/tiny-imagenet/10000") == (10, "shared", 0.5, 2.5)
-    assert weights("onpro+s6mod/cifar100/2000") == (5, "shared", 5, 0.5)
-    assert weights("ocm+s6mod/cifar100/2000") == (8, "shared", 10, 0.5)
+    assert weights("onpro+s6mod/cifar100/2000") == (5, "fresh", 5, 0)
+    assert weights("ocm+s6mod/cifar100/2000") == (8, "fresh", 10, 0)
     assert weights("ocm+s6mod/tiny-imagenet/5000") == (10, "shared", 0.2, 10)
     assert weights("ocm-ccldc+s6mod/cifar100/2000") == (8, "fresh", 0.5, 0)
     assert weights("mose+s6mod/cifar100/2000") == (8, "shared", 1, 0.5)
@@ -89,7 +89,8 @@ def test_other_settings_stand_beside_the_preset_and_differ_from_it():
     beside = {line.cell.name: line.label.partition(", ")[2] for line in lines if line.cell.changes}
     assert beside["er+s6mod/cifar100/2000/view=shared/beta=5.0"] == "published weights"
     assert beside["er+s6mod/cifar10/500/view=shared/beta=0.5"] == "shared view"
-    assert beside["onpro+s6mod/cifar100/5000/view=fresh/beta=0.0/divergence=qp"] == "fresh view"
+    assert beside["onpro+s6mod/cifar100/5000/view=shared/divergence=pq/beta=0.5"] == "shared view"
+    assert beside["onpro+s6mod/cifar10/500/view=fresh/beta=0.0/divergence=qp"] == "fresh view"
     assert values("ocm-ccldc+s6mod/cifar100/5000/view=shared/beta=25.0")["branch"]["alpha"] == 0.5
     pairs = [name.partition("/")[2] for name in beside if name.startswith("ocm-ccldc+s6mod/cifar100/")]
     assert pairs == [
@@ -170,12 +171,14 @@ def test_the_main_tables_are_1120_results_of_960_trainings():
 
 def test_studies_say_what_they_change():
     lines = {line.label: line.cell for line in table("ablation").sections[0].lines}
-    assert lines["onpro + branch (with L_Diff)"].changes == ("num_patterns=1", "weight_z=0.0", "beta=0.0")
-    assert lines["onpro + branch + routing"].changes == ("beta=0.0",)
-    assert lines["onpro + s6mod"].changes == ()
-    fixed = {line.cell.changes for line in table("patterns").sections[0].lines}
+    as_printed = ("view=shared", "divergence=pq", "beta=0.5")
+    plain = ("num_patterns=1", "weight_z=0.0")
+    assert lines["onpro + branch (with L_Diff)"].changes == (*as_printed, *plain, "beta=0.0")
+    assert lines["onpro + branch + routing"].changes == (*as_printed, "beta=0.0")
+    assert lines["onpro + s6mod"].changes == as_printed
+    fixed = {line.cell.changes[3:] for line in table("patterns").sections[0].lines}
     assert {("fixed_patterns=1",), ("fixed_patterns=5",), ("num_patterns=16", "fixed_patterns=16")} <= fixed
-    whole = setting(complete(parse("onpro+s6mod/cifar100/2000/beta=25.0").values()))
+    whole = setting(complete(parse(ALPHA_STUDY).values()))
     published = {line.label: line.cell for section in table("sensitivity").sections for line in section.lines}
     assert setting(complete(published["alpha = 5"].values())) == whole
     assert setting(complete(published["beta = 25"].values())) == whole

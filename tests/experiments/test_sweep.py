@@ -125,8 +125,8 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     )
     assert shared.ms < fresh.ms  # a second view
     assert [each.measured for each in (shared, fresh, plus)] == [True, True, False]
-    one, two = (cost(complete(parse(f"ocm+s6mod/tiny-imagenet/view={view}").values())) for view in ("shared", "fresh"))
-    assert two.ms > one.ms + 4 * 0.7 + 1.3  # 74 images of four times the size, for OCM in a pass of their own
+    one, two = (cost(complete(parse(f"mose+s6mod/tiny-imagenet/view={view}").values())) for view in ("shared", "fresh"))
+    assert two.ms > one.ms + 4 * 0.7 + 1.3  # 74 images of four times the size, for MOSE in a pass of their own
     assert two.memory_gib > one.memory_gib + 4 * 0.17
     narrow = cost(complete(parse("ocm/cifar100/2000/method.network.width=16").values()))
     assert not narrow.measured

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from s6mod.experiments.cells import parse
-from s6mod.experiments.paper import Line, Section
+from s6mod.experiments.paper import ALPHA_STUDY, STUDY, Line, Section
 from s6mod.experiments.store import scan
 from s6mod.experiments.tables import Results, filled
 
@@ -96,8 +96,8 @@ def test_the_ncm_table_reads_the_ncm_scores(store):
 
 
 def test_one_run_serves_every_study_that_has_it(tmp_path, write_run):
-    write_run(tmp_path, "onpro+s6mod/cifar100/2000")
-    write_run(tmp_path, "onpro+s6mod/cifar100/2000/beta=25.0")
+    write_run(tmp_path, STUDY)
+    write_run(tmp_path, ALPHA_STUDY)
     table = rows(tmp_path, "sensitivity")
     assert {row.learner for row in table.values() if row.ours} == {"alpha = 5", "beta = 25"}
     assert sum(row.ours is not None for row in rows(tmp_path, "patterns").values()) == 2

@@ -15,17 +15,21 @@ from s6mod.config import nearest
 from s6mod.errors import ConfigError
 from s6mod.experiments.cells import Cell, parse
 from s6mod.experiments.presets import CONTROLS
-from s6mod.experiments.schema import complete
+from s6mod.experiments.schema import complete, setting
 
 Metric = Literal["accuracy", "forgetting", "learning_accuracy"]
 SEEDS = tuple(range(10))
 FEWER_SEEDS = tuple(range(5))  # of the studies of sensitivity
-STUDY = "onpro+s6mod/cifar100/2000"  # the cell that the paper's studies vary
+# The cell that the paper's studies vary, with the branch as it prints it: one view for both heads, and L_Cont.
+_STUDIED = "onpro+s6mod/cifar100/2000/view=shared/divergence=pq"
+STUDY = f"{_STUDIED}/beta=0.5"
+ALPHA_STUDY = f"{_STUDIED}/beta=25.0"  # at which it varies alpha
 # S6MOD in other ways than our presets have it, by data set, or data set and memory size, and method. "Published
 # weights" are those of the paper or of its released code, with one view for both heads. A "fresh view" is near to what
 # the released code trains: there the branch sees other augmentations of the samples than the base head, and L_Cont,
 # over pairs of one class alone, has nothing left to do once all Delta are alike.
 _FRESH = ("view=fresh", "beta=0.0", "divergence=qp")
+_SHARED = ("view=shared", "divergence=pq")
 _ER: dict[str, tuple[str, ...]] = {
     "published weights": ("view=shared", "beta=5.0"),
     "shared view": ("view=shared", "beta=0.5"),
@@ -38,13 +42,12 @@ OTHER_SETTINGS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "cifar100": {
         "er": _ER,
-        "ocm": {"published weights": ("beta=50.0",), "fresh view": _FRESH},
-        "onpro": {"published weights": ("beta=25.0",), "fresh view": _FRESH},
+        "ocm": {"published weights": (*_SHARED, "beta=50.0"), "shared view": (*_SHARED, "beta=0.5")},
+        "onpro": {"published weights": (*_SHARED, "beta=25.0"), "shared view": (*_SHARED, "beta=0.5")},
         "ocm-ccldc": {"published weights": ("view=shared", "alpha=5.0", "beta=25.0"), "alpha = 5": ("alpha=5.0",)},
     },
     "cifar100/5000": {"ocm-ccldc": {"published weights": ("view=shared", "beta=25.0")}},  # whose alpha is the preset's
 }
-ALPHA_STUDY = f"{STUDY}/beta=25.0"  # at which the paper varies alpha
 PATTERNS = (1, 2, 4, 8, 16)  # ours: the paper's curves have no readable axis
 
 
@@ -142,8 +145,11 @@ def ablation_cells(whole: Cell) -> dict[str, Cell]:
 
 
 def paper_figures(name: Literal["ablation", "alpha", "beta"], whole: Cell) -> dict[str, Any]:
-    """What the paper prints in a study of ``whole``, by its labels; nothing if it studied another cell."""
-    if whole != parse(ALPHA_STUDY if name == "alpha" else STUDY):
+    """What the paper prints in a study of ``whole``, by its labels; nothing if it studied another setting."""
+    studied = parse(ALPHA_STUDY if name == "alpha" else STUDY)
+    varied = () if name == "ablation" else (f"{name}=0.0",)
+    cells = (replace(cell, changes=(*cell.changes, *varied)) for cell in (whole, studied))
+    if len({setting(complete(cell.values())) for cell in cells}) > 1:
         return {}
     return dict(_figures()["ablation"] if name == "ablation" else _figures()["sensitivity"][name])
 
@@ -154,7 +160,7 @@ def _ablation() -> PaperTable:
 
 
 def _sensitivity() -> PaperTable:
-    cells = {"alpha": parse(ALPHA_STUDY), "beta": parse(STUDY)}
+    cells = {"alpha": parse(ALPHA_STUDY), "beta": parse(_STUDIED)}
     figures = _figures()["sensitivity"]
     tables = [
         _study(
@@ -178,9 +184,11 @@ def _patterns() -> PaperTable:
     whole = parse(STUDY)
     size = whole.values()["branch"]["num_patterns"]
     cells = {"routing": whole}
-    cells |= {f"N_k = {fixed}": replace(whole, changes=(f"fixed_patterns={fixed}",)) for fixed in (1, size)}
+    cells |= {
+        f"N_k = {fixed}": replace(whole, changes=(*whole.changes, f"fixed_patterns={fixed}")) for fixed in (1, size)
+    }
     for count in PATTERNS:
-        changes = (f"num_patterns={count}",)
+        changes = (*whole.changes, f"num_patterns={count}")
         cells[f"N = {count}, routing"] = replace(whole, changes=changes)
         cells[f"N = {count}, all active"] = replace(whole, changes=(*changes, f"fixed_patterns={count}"))
     title = "Number of patterns of OnPro + S6MOD on CIFAR-100, M = 2000"

@@ -27,7 +27,7 @@ from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Chain, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
 from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated, previous_loss
-from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
+from s6mod.networks.projection import ProjectedResNet18
 
 
 class OCMOptimizerConfig(OptimizerConfig):
@@ -110,18 +110,20 @@ class OCM(ContrastiveMethod):
         last = views[-1]  # what cross-entropy learns: the memory if there is one
         x, y = last.plain.images, last.plain.labels
 
+        def view() -> Tensor:
+            return self.augment(x, generator)
+
         z, contrastive = self.contrast(peer, [part.rotated for part in views], generator)
-        out: ProjectedOutput = peer.network(self.augment(x, generator))
+        out, tap = peer.look(view(), Targets(y), view)
 
         terms = {"ce": F.cross_entropy(out.logits.float(), y)} | contrastive
         if len(views) > 1:
             plain = len(z[1]) // 2  # rows of the memory that are not augmented
-            past_z, target = self._past(peer, last.rotated.images[:plain], self.augment(x, generator))
+            past_z, target = self._past(peer, last.rotated.images[:plain], view())
             terms["previous"] = previous_loss(
                 z[1][:plain], past_z, last.rotated.labels[:plain], self.config.temperature, self.config.epsilon
             )
             terms["mse"] = masked_mse(out.logits, target, self.old)
-        tap = peer.tap(out, Targets(y), lambda: self.augment(x, generator))
         return Losses(terms, tap, carry=views[0].plain.labels)
 
     def chain_batch(self, views: list[Part]) -> tuple[Tensor, Tensor]:

@@ -131,16 +131,16 @@ class OnPro(ContrastiveMethod):
 
         # BatchNorm sees these two passes in the published order, which the first task has the other way round.
         if views.memory is None:
-            seen, out = self._seen(peer, views, generator), peer.network(view())
+            seen, (out, tap) = self._seen(peer, views, generator), peer.look(view(), views.targets, view)
         else:
-            out, seen = peer.network(view()), self._seen(peer, views, generator)
+            (out, tap), seen = peer.look(view(), views.targets, view), self._seen(peer, views, generator)
 
         z1, z2 = (half[: len(views.arrived)] for half in z[0].chunk(2))  # not rotated
         ce = F.cross_entropy(out.logits.float(), views.targets.soft(self.num_classes))
         terms = {"ce": ce, **contrastive, "ope_new": self._equilibrium(z1, z2, views.arrived)[0]}
         if seen is not None:
             terms["ope_seen"] = seen[0]
-        return Losses(terms, peer.tap(out, views.targets, view), carry=None if seen is None else seen[1])
+        return Losses(terms, tap, carry=None if seen is None else seen[1])
 
     def _seen(self, peer: Peer, views: Views, generator: torch.Generator) -> tuple[Tensor, Tensor] | None:
         """The pass on images from memory: OPE and mu. None in the first batch of a run, when nothing is stored."""
