@@ -19,12 +19,13 @@ from s6mod.experiments.store import scan
 from s6mod.experiments.tables import Results
 
 ROOT = Path(__file__).parents[1]
-BENCH = ROOT / "results" / "bench" / "h200-2026-11-16-kernels.json"
+BENCH = ROOT / "results" / "bench" / "h200-2026-11-16-views.json"
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
 NAMES = {"er": "ER", "ocm": "OCM", "onpro": "OnPro", "mose": "MOSE", "moe-mose": "MOE-MOSE", "er-ccldc": "ER-CCLDC"}
 NAMES |= {"ocm-ccldc": "OCM-CCLDC", "onpro-ccldc": "OnPro-CCLDC"}
 PRECISION = "bfloat16"
 SHARED_VIEW = "s6mod/view=shared/beta=0.5"  # as the benchmark names it, where that is not the preset
+CHANGED = {"onpro-ccldc"}  # whose preset has become another since the benchmark
 
 
 def accuracies():
@@ -92,10 +93,10 @@ def steps():
     rows = ["| ms per step | reference | s6mod | + S6MOD, shared view | + S6MOD, preset | its reference |"]
     rows += ["|---|---|---|---|---|---|"]
     for method in (each for each in METHODS if each in ms):
-        preset = ms[f"{method}+s6mod"]
-        shared = ms.get(f"{method}+{SHARED_VIEW}", preset)
+        shared = ms.get(f"{method}+{SHARED_VIEW}", ms[f"{method}+s6mod"])
+        preset = "" if method in CHANGED else f"{ms[f'{method}+s6mod']:.1f}"
         published = [f"{value:g}" if value else "" for value in (reference[method], reference[f"{method}+s6mod"])]
-        figures = [published[0], *(f"{value:.1f}" for value in (ms[method], shared, preset)), published[1]]
+        figures = [published[0], f"{ms[method]:.1f}", f"{shared:.1f}", preset, published[1]]
         rows.append(f"| {' | '.join([NAMES[method], *figures])} |")
     packed = {branch: bench["packed"][f"er+{branch}"]["8"] for branch in ("s6mod", SHARED_VIEW)}
     rows += [

@@ -80,6 +80,7 @@ def test_the_branch_has_the_published_weights_but_on_cifar():
     assert weights("ocm+s6mod/cifar100/2000") == (8, "fresh", 10, 0)
     assert weights("ocm+s6mod/tiny-imagenet/5000") == (10, "shared", 0.2, 10)
     assert weights("ocm-ccldc+s6mod/cifar100/2000") == (8, "fresh", 0.5, 0)
+    assert weights("onpro-ccldc+s6mod/cifar100/2000") == (8, "fresh", 0.5, 0)
     assert weights("mose+s6mod/cifar100/2000") == (8, "shared", 1, 0.5)
     assert values("ocm+s6mod/tiny-imagenet/2000")["branch"]["d_inner"] == 256
 
@@ -102,7 +103,7 @@ def test_other_settings_stand_beside_the_preset_and_differ_from_it():
     for name, label in beside.items():
         branch = values(name)["branch"]
         assert branch != values("/".join(name.split("/")[:3]))["branch"], name
-        assert branch["view"] == ("shared" if label in ("published weights", "shared view") else "fresh"), name
+        assert branch["view"] == ("fresh" if label in ("fresh view", "alpha = 5") else "shared"), name
 
 
 def test_moe_mose_is_a_result_of_mose():

@@ -45,6 +45,8 @@ OTHER_SETTINGS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         "ocm": {"published weights": (*_SHARED, "beta=50.0"), "shared view": (*_SHARED, "beta=0.5")},
         "onpro": {"published weights": (*_SHARED, "beta=25.0"), "shared view": (*_SHARED, "beta=0.5")},
         "ocm-ccldc": {"published weights": ("view=shared", "alpha=5.0", "beta=25.0"), "alpha = 5": ("alpha=5.0",)},
+        # As released: all weights at 0, but L_Diff at 1 whatever is configured; there not in the first task.
+        "onpro-ccldc": {"L_Diff alone": ("view=shared", "weight_dr=0.0", "alpha=1.0", "weight_z=0.0")},
     },
     "cifar100/5000": {"ocm-ccldc": {"published weights": ("view=shared", "beta=25.0")}},  # whose alpha is the preset's
 }
