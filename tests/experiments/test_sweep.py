@@ -129,6 +129,11 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     one, two = (cost(complete(parse(f"mose+s6mod/tiny-imagenet/view={view}").values())) for view in ("shared", "fresh"))
     assert two.ms > one.ms + 4 * 0.7 + 1.3  # 74 images of four times the size, for MOSE in a pass of their own
     assert two.memory_gib > one.memory_gib + 4 * 0.17
+    pair, branch, view = (
+        cost(complete(parse(f"onpro-ccldc{more}").values()))
+        for more in ("/cifar100", "+s6mod/cifar100/2000/view=shared", "+s6mod/cifar100/2000/view=fresh")
+    )
+    assert pair.ms < branch.ms < view.ms  # the last is not measured: what its second view takes comes on top
     narrow = cost(complete(parse("ocm/cifar100/2000/method.network.width=16").values()))
     assert not narrow.measured
     assert narrow.ms < 0.5 * ocm.ms

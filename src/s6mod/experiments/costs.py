@@ -40,17 +40,22 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     tasks = tasks if isinstance(tasks, int) else len(tasks)
     images = data["size"] * (method["first"] + method["later"] * (tasks - 1)) / tasks  # of a step, as if 32x32
     branch = plain["branch"]["name"] if plain["branch"] else None
-    own_view = _own_view(plain["branch"] or {})
-    views = method["networks"] * bool(own_view)
-    images += data["size"] * views * table["view"]
     width = plain["method"].get("network", {}).get("width", WIDTH)
-    passes = method["passes"] + views * (not method.get("joint_views"))
-    ms = unit["pass"] * passes + unit["image"] * images * (width / WIDTH) ** 2
+    ms = unit["pass"] * method["passes"] + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
-    memory = unit["memory_gib"] * data["size"] * (method["later"] + views * table["view"]) * width / WIDTH
-    known = data["size"] == 1 and width == WIDTH
-    measured = table["measured"].get(f"{name}+{branch}{own_view}" if branch else name) if known else None
-    if measured is not None:
+    memory = unit["memory_gib"] * data["size"] * method["later"] * width / WIDTH
+    learner = f"{name}+{branch}" if branch else name
+    known = table["measured"] if data["size"] == 1 and width == WIDTH else {}
+    own_view = _own_view(plain["branch"] or {})
+    if shared := known.get(learner):
+        ms, memory = shared["ms"], shared["memory_gib"]
+    if own_view:
+        more = data["size"] * method["networks"] * table["view"]  # images
+        images += more
+        ms += unit["image"] * more * (width / WIDTH) ** 2
+        ms += unit["pass"] * method["networks"] * (not method.get("joint_views"))
+        memory += unit["memory_gib"] * more * width / WIDTH
+    if measured := known.get(f"{learner}{own_view}"):
         ms, memory = measured["ms"], measured["memory_gib"]
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
     steps = _steps(plain["stream"], data["images"], tasks)
