@@ -31,12 +31,15 @@ SETTINGS = [
     ("duo", None),
     ("duo", S6MOD),
     ("ocm", None),
+    ("ocm", {**S6MOD, "view": "fresh", "divergence": "qp"}),
     ("onpro", S6MOD),
+    ("onpro", {**S6MOD, "variant": "plus"}),
     ("mose", S6MOD),
     ("er-ccldc", None),
     ("er-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),
     ("ocm-ccldc", S6MOD),
     ("onpro-ccldc", None),
+    ("onpro-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),
 ]
 
 

@@ -172,11 +172,11 @@ def test_the_main_tables_are_1120_results_of_960_trainings():
 
 def test_studies_say_what_they_change():
     lines = {line.label: line.cell for line in table("ablation").sections[0].lines}
-    as_printed = ("view=shared", "divergence=pq", "beta=0.5")
+    as_printed = ("view=shared", "divergence=pq")
     plain = ("num_patterns=1", "weight_z=0.0")
     assert lines["onpro + branch (with L_Diff)"].changes == (*as_printed, *plain, "beta=0.0")
     assert lines["onpro + branch + routing"].changes == (*as_printed, "beta=0.0")
-    assert lines["onpro + s6mod"].changes == as_printed
+    assert lines["onpro + s6mod"].changes == (*as_printed, "beta=0.5")
     fixed = {line.cell.changes[3:] for line in table("patterns").sections[0].lines}
     assert {("fixed_patterns=1",), ("fixed_patterns=5",), ("num_patterns=16", "fixed_patterns=16")} <= fixed
     whole = setting(complete(parse(ALPHA_STUDY).values()))

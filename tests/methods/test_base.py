@@ -11,6 +11,8 @@ from learners import run, small
 from s6mod.branch.base import Branch, Targets
 from s6mod.checks.subject import flat
 from s6mod.errors import InputError
+from s6mod.experiments import costs
+from s6mod.experiments.presets import METHODS
 from s6mod.methods import Peer, Plan, Task
 from s6mod.networks import Network, NetworkConfig, ResNet18
 
@@ -50,7 +52,10 @@ OPTIMIZER = {"lr": 0.01, "eps": 0.1}
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*itertools.product(["er", "er-ccldc"], FRESH), *itertools.product(["ocm", "onpro", "ocm-ccldc"], FRESH[:1])],
+    [
+        *itertools.product(["er", "er-ccldc"], FRESH),
+        *itertools.product(["ocm", "onpro", "ocm-ccldc", "onpro-ccldc"], FRESH[:1]),
+    ],
     ids=str,
 )
 def test_a_step_with_both_views_in_one_pass_is_that_with_two_passes(name, options):
@@ -70,6 +75,18 @@ def test_a_step_with_both_views_in_one_pass_is_that_with_two_passes(name, option
         assert len(passed) == len(passed_alone) - (not stored_only)
         assert joint.losses() == pytest.approx(twin.losses(), rel=1e-4, abs=1e-5)
         assert_near(joint.state_dict(), twin.state_dict())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_table_of_costs_says_who_puts_both_views_through_one_pass(name):
+    passes = []
+    for view in ("shared", "fresh"):
+        learner = small(name, {"name": "s6mod", "view": view})
+        learner.build((3, 16, 16))
+        sizes = count_images(learner)
+        run(learner, 0, 3, side=16)
+        passes.append(len(sizes))
+    assert (passes[0] == passes[1]) is costs._table()["methods"][name].get("joint_views", False)
 
 
 def count_images(learner):

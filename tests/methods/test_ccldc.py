@@ -328,7 +328,7 @@ def test_only_tables_that_need_the_memory_read_it():
         assert learner._predict(x, name)[name].shape == (STREAM, 6)
 
 
-@pytest.mark.parametrize(("name", "view"), [("er-ccldc", "fresh"), ("ocm-ccldc", "shared")])
+@pytest.mark.parametrize(("name", "view"), [("er-ccldc", "fresh"), ("ocm-ccldc", "shared"), ("ocm-ccldc", "fresh")])
 def test_a_branch_sees_what_the_method_sees_and_nothing_of_the_chain(name, view):
     step = Step(later(name, branch={"name": "s6mod", "view": view}))
     assert {f"net{number}/branch/dr" for number in (1, 2)} <= step.terms.keys()

@@ -4,7 +4,6 @@ Lines in the figures are means over seeds, bands one standard deviation; interva
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from s6mod.analysis.draw import DASHES, GREY, Canvas, band, canvas, legend_below, level
@@ -44,11 +43,10 @@ def _weight(name: Literal["alpha", "beta"]) -> Callable[[Cell, Sequence[float] |
         chosen = sorted({*map(float, values or WEIGHTS[name]), branch_option(whole, name)})
         cells = {whole.method: whole.base}
         for value in chosen:
-            cells[f"{name} = {value:g}"] = replace(whole, changes=(*whole.changes, f"{name}={value}"))
+            cells[f"{name} = {value:g}"] = whole.but(f"{name}={value}")
         if name == "alpha":  # the weight of L_Diff, which the control has too
             for value in chosen:
-                control = replace(whole.with_branch("confidence"), changes=(f"alpha={value}",))
-                cells[f"confidence, alpha = {value:g}"] = control
+                cells[f"confidence, alpha = {value:g}"] = whole.with_branch("confidence").but(f"alpha={value}")
         figures = {f"{name} = {value}": pair for value, pair in paper_figures(name, whole).items()}
 
         def answer(found: Answers) -> Study:
@@ -97,9 +95,8 @@ def _patterns(whole: Cell, values: Sequence[float] | None) -> Question:
     counts = sorted({int(value) for value in values or PATTERNS})
     cells = {whole.method: whole.base}
     for count in counts:
-        changes = (*whole.changes, f"num_patterns={count}")
-        cells[f"N = {count}, routing"] = replace(whole, changes=changes)
-        cells[f"N = {count}, all active"] = replace(whole, changes=(*changes, f"fixed_patterns={count}"))
+        cells[f"N = {count}, routing"] = routed = whole.but(f"num_patterns={count}")
+        cells[f"N = {count}, all active"] = routed.but(f"fixed_patterns={count}")
 
     def answer(found: Answers) -> Study:
         return _pattern_number(found, counts)
@@ -148,7 +145,7 @@ def _routing(whole: Cell, values: Sequence[float] | None) -> Question:
         raise ConfigError("expected patterns to choose among for the routing study, got num_patterns=1; raise it")
     cells = {whole.method: whole.base, "N_k by class": whole}
     for fixed, label in ((1, "N_k = 1"), (size, f"N_k = N = {size}")):
-        cells[label] = replace(whole, changes=(*whole.changes, f"fixed_patterns={fixed}"))
+        cells[label] = whole.but(f"fixed_patterns={fixed}")
     title = f"Routing: {_place(whole)}"
     return Question(slug("routing", whole.name), title, whole, cells, _routing_over_tasks, {})
 

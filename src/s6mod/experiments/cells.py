@@ -62,6 +62,11 @@ class Cell:
         """The same with another branch, by its preset."""
         return replace(self, branch=branch, changes=())
 
+    def but(self, *changes: str) -> "Cell":
+        """The same with these changes, in place of those to the same fields."""
+        fields = {_field(change) for change in changes}
+        return replace(self, changes=(*(each for each in self.changes if _field(each) not in fields), *changes))
+
     def values(self) -> dict[str, Any]:
         """Plain values of the configuration of its training: the preset and the changes to it."""
         training = self.training
@@ -78,6 +83,10 @@ def whole_field(change: str) -> str:
     key = change.partition("=")[0]
     own = {name for name, default in defaults()["run"].items() if not isinstance(default, dict)}
     return change if "." in key or key in own - PLACED else f"branch.{change}"
+
+
+def _field(change: str) -> str:
+    return whole_field(change).partition("=")[0]
 
 
 def parse(text: str, data: str | None = None, memory: int | None = None, folder: str | None = None) -> Cell:
