@@ -114,6 +114,13 @@ def test_moe_mose_is_a_result_of_mose():
     assert cell.values() == cell.training.values()
 
 
+def test_a_change_takes_the_place_of_one_to_the_same_field_however_it_is_spelled():
+    cell = parse("er+s6mod/digits/50/branch.beta=1.0/stream.tasks=2/alpha=3.0")
+    assert cell.but("beta=2.0", "stream.tasks=5").changes == ("alpha=3.0", "beta=2.0", "stream.tasks=5")
+    assert cell.but("view=fresh").changes == (*cell.changes, "view=fresh")
+    assert cell.but() == cell
+
+
 def test_a_cell_s_name_says_everything():
     name = "er+s6mod/digits/50/beta=0.5/method.optimizer.lr=0.01"
     assert parse(name).name == name

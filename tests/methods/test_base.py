@@ -74,7 +74,7 @@ def test_a_step_with_both_views_in_one_pass_is_that_with_two_passes(name, option
         assert sum(passed) == sum(passed_alone)
         assert len(passed) == len(passed_alone) - (not stored_only)
         assert joint.losses() == pytest.approx(twin.losses(), rel=1e-4, abs=1e-5)
-        assert_near(joint.state_dict(), twin.state_dict())
+        assert_states_near(joint.state_dict(), twin.state_dict())
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -101,7 +101,7 @@ def count_images(learner):
     return sizes
 
 
-def assert_near(ours, theirs):
+def assert_states_near(ours, theirs):
     ours, theirs = flat(ours), flat(theirs)
     assert ours.keys() == theirs.keys()
     for path, leaf in theirs.items():
