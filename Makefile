@@ -24,9 +24,10 @@ $(VENV)/.extras: $(VENV)/.installed
 test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and Chromium, if it is installed)
 	$(BIN)/python -m pytest -n 0 -m extras -rs
 
-lint: $(VENV)/.installed  ## style and types
+lint: $(VENV)/.installed  ## style, layers and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 tables: $(VENV)/.installed  ## what is written from the records in results/

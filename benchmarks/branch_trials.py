@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from s6mod.branch import S6MOD, S6MODConfig, Targets, branches, losses
 from s6mod.branch.controls import confidence
-from s6mod.branch.precision import full_precision
 from s6mod.cli import main
 from s6mod.methods import methods
 from s6mod.methods.er import ER, ERConfig
 from s6mod.methods.expert_losses import supervised_contrastive
+from s6mod.precision import full_precision
 
 
 class TrialConfig(S6MODConfig):

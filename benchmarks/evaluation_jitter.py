@@ -18,8 +18,8 @@ from s6mod.config import merge
 from s6mod.data import load
 from s6mod.data.streams import make_plan
 from s6mod.engine.evaluate import Predictor
-from s6mod.engine.run_config import RunConfig
-from s6mod.experiments.cells import parse
+from s6mod.runs.cells import parse
+from s6mod.runs.config import RunConfig
 
 STEPS = 20  # the last ones
 NARROW = "er/cifar100/1000/method.network.width=16"  # enough for a CPU

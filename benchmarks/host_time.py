@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from s6mod.data import Dataset
-from s6mod.engine.execute import _Active
-from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import _Active
+from s6mod.runs.run import Run
 
 BURST = 20  # rounds that any device queues without making the host wait
 NEVER = 100_000

@@ -12,8 +12,8 @@ from multiprocessing import get_context
 import torch
 import triton
 
+from s6mod.maps_triton import split_rows
 from s6mod.networks import norm_triton
-from s6mod.networks.maps_triton import split_rows
 
 PARTS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 IMAGES = 74

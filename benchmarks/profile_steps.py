@@ -9,9 +9,9 @@ from statistics import median
 
 import torch
 
-from s6mod.engine.bench import WARM_UP, Subject, seconds_per_step
-from s6mod.experiments.cells import parse
-from s6mod.experiments.schema import complete
+from s6mod.runs.bench import WARM_UP, Subject, seconds_per_step
+from s6mod.runs.cells import parse
+from s6mod.runs.completion import complete
 
 LEARNERS = {"er": 200, "er+s6mod/view=shared/beta=0.5": 200, "er+s6mod": 200, "ocm": 30, "mose": 60}  # steps of a loop
 PROFILED = 3  # steps

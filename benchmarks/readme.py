@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import fmean
 
 from s6mod.decimals import difference, spread
-from s6mod.experiments.cells import SHARED, Cell
-from s6mod.experiments.paper import other_settings
-from s6mod.experiments.presets import METHODS
-from s6mod.experiments.schema import complete, setting
-from s6mod.experiments.statistics import Estimate, paired
-from s6mod.experiments.store import scan
-from s6mod.experiments.tables import Results
+from s6mod.paper.estimate import Estimate, paired
+from s6mod.paper.published import other_settings
+from s6mod.paper.tables import Results
+from s6mod.presets import METHODS
+from s6mod.runs.cells import SHARED, Cell
+from s6mod.runs.completion import complete, setting
+from s6mod.runs.store import scan
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "results" / "bench" / "h200-2026-11-16-views.json"

@@ -1,16 +1,33 @@
-"""One thread per test process (the suite runs one a core, small tensors gain nothing from more), and what all share."""
+"""What all tests share: one thread a process, since small tensors gain nothing from more, and no GPU.
 
+A test runs on the CPU, on every machine, unless it is marked ``gpu``: only then is a CUDA device there.
+"""
+
+import os
 import sys
 
 import pytest
 import torch
 
+import gpu
 import processes
 from interpreter import DEVICES, needs_triton
 from s6mod import cli
 from s6mod.data import Dataset, load
+from stores import write_run  # noqa: F401 - a fixture
 
 torch.set_num_threads(1)
+gpu.hide()
+
+
+def pytest_runtest_setup(item):
+    """Before the fixtures of a test, of whatever scope, are made."""
+    if item.get_closest_marker("gpu") is None:
+        gpu.hide()
+    elif gpu.THERE and os.environ.get("TRITON_INTERPRET") != "1":
+        gpu.show()
+    else:
+        pytest.skip("needs a CUDA device")
 
 
 @pytest.fixture

@@ -12,19 +12,13 @@ import pytest
 import torch
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-_NO_CUDA = pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device")
-DEVICES = ["cpu"] if INTERPRETED else [pytest.param("cuda", marks=[pytest.mark.gpu, _NO_CUDA])]
+DEVICES = ["cpu"] if INTERPRETED else [pytest.param("cuda", marks=pytest.mark.gpu)]
 
 starts_the_interpreter = pytest.mark.skipif(INTERPRETED, reason="is what starts the interpreter")
 
 
 def needs_triton():
     pytest.importorskip("triton", reason="Triton is not installed; the package runs without it, its kernels do not")
-
-
-def on_cuda(test):
-    """For sizes as in training, which the interpreter would take too long for."""
-    return pytest.mark.gpu(_NO_CUDA(test))
 
 
 def assert_holds_interpreted(file):

@@ -15,11 +15,11 @@ import yaml
 
 from s6mod.cli.app import COMMANDS, app
 from s6mod.config import merge
-from s6mod.engine import bench
-from s6mod.engine.execute import Interrupted
-from s6mod.engine.run_name import run_hash
-from s6mod.experiments.store import scan
 from s6mod.learner import Learner
+from s6mod.runs import bench
+from s6mod.runs.execute import Interrupted
+from s6mod.runs.name import run_hash
+from s6mod.runs.store import scan
 
 QUICK = [
     "--set=method.network.width=4", "--set=method.memory_batch=8", "--set=stream.samples_per_task=30",
@@ -75,7 +75,7 @@ def test_a_disk_that_takes_no_more_is_one_sentence(monkeypatch, call):
     def full(*_):
         raise OSError(errno.EFBIG, "File too large")
 
-    monkeypatch.setattr("s6mod.experiments.demo.run_demo", full)
+    monkeypatch.setattr("s6mod.report.demo.run_demo", full)
     code, _, err = call("demo")
     assert (code, err.count("\n")) == (2, 1)
     assert "got: File too large" in err
@@ -100,7 +100,7 @@ def test_a_demo_that_was_stopped_says_that_it_begins_anew(tmp_path, monkeypatch,
     def stopped(runs):
         raise Interrupted([], len(list(runs)), signal.SIGINT)
 
-    monkeypatch.setattr("s6mod.experiments.demo.execute", stopped)
+    monkeypatch.setattr("s6mod.report.demo.execute", stopped)
     code, _, err = call("demo", "--seeds", 1, "--out", tmp_path / "demo")
     assert code == 130
     assert err == "error: stopped by SIGINT; 3 not begun; the same command begins anew\n"

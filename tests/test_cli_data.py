@@ -127,7 +127,7 @@ def test_a_folder_is_trained_on_by_its_path_or_its_name(s6mod, root, photos):
 
 def test_the_hash_of_a_run_does_not_know_where_the_data_lies(s6mod, photos):
     def folder_name(*arguments):
-        from s6mod.engine.run_config import RunConfig
+        from s6mod.runs.config import RunConfig
 
         code, out, err = s6mod("train", *arguments, "--show-config")
         assert code == 0, err

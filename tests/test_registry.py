@@ -12,15 +12,15 @@ import torch
 
 from s6mod import Learner, registry
 from s6mod.branch import branches
-from s6mod.engine.environment import describe, differences
-from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments import schema
-from s6mod.experiments.cells import parse
 from s6mod.experiments.worker import _receive
 from s6mod.methods import MethodConfig, methods
 from s6mod.methods.er import ER, ERConfig
 from s6mod.methods.pairs import pair
+from s6mod.runs import completion as schema
+from s6mod.runs.cells import parse
+from s6mod.runs.config import RunConfig
+from s6mod.runs.environment import describe, differences
 
 MODULE = """
 from typing import Literal

@@ -12,8 +12,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from s6mod.decimals import spread
-from s6mod.engine.run import Progress
-from s6mod.engine.run_config import RunConfig
+from s6mod.runs.config import RunConfig
+from s6mod.runs.run import Progress
 
 
 class RunDisplay:

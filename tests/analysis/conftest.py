@@ -5,13 +5,13 @@ import json
 import pytest
 
 from s6mod.config import merge
-from s6mod.engine.execute import execute
-from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig
-from s6mod.engine.run_name import run_hash
-from s6mod.experiments.cells import parse
-from s6mod.experiments.schema import complete
 from s6mod.metrics import AccuracyMatrix, Metrics
+from s6mod.runs.cells import parse
+from s6mod.runs.completion import complete
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import execute
+from s6mod.runs.name import run_hash
+from s6mod.runs.run import Run
 
 TINY = {
     "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},

@@ -12,8 +12,8 @@ from s6mod.analysis.question import answers, slug, split_changes, whole_cell
 from s6mod.analysis.study import Study
 from s6mod.cli.study import deliver
 from s6mod.errors import ConfigError
-from s6mod.experiments.schema import complete
-from s6mod.experiments.store import scan
+from s6mod.runs.completion import complete
+from s6mod.runs.store import scan
 
 CONTRACT = {"kind", "title", "text", "figures", "tables"}
 

@@ -6,9 +6,9 @@ import pytest
 from s6mod.analysis.question import answers, ranges, whole_cell
 from s6mod.analysis.studies import STUDIES, _over_seeds, forgetting_over_tasks, study
 from s6mod.errors import ConfigError
-from s6mod.experiments.schema import complete
-from s6mod.experiments.store import scan
 from s6mod.metrics import AccuracyMatrix
+from s6mod.runs.completion import complete
+from s6mod.runs.store import scan
 
 ER = whole_cell("er", "digits", None)
 

@@ -7,10 +7,7 @@ import torch
 
 from s6mod.branch import S6MOD
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def make(**options):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, captured, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, captured, compiled, starts_the_interpreter
 from s6mod.branch import S6MOD, convolution
 from s6mod.branch.convolution import convolve_silu, plain_convolve_silu
 
@@ -104,7 +104,7 @@ def test_what_is_convolved_and_its_gradient_may_lie_in_memory_as_they_like(lie, 
 
 @pytest.mark.usefixtures("no_plain_convolution")
 def test_rows_of_a_wider_table_are_read_where_they_are(device):
-    from s6mod.networks.maps_triton import evenly_spaced  # with Triton, which is chosen to interpret or not by now
+    from s6mod.maps_triton import evenly_spaced  # with Triton, which is chosen to interpret or not by now
 
     X, *_ = inputs(3, (4, 4), 5, device)
     table, apart = evenly_spaced(X)
@@ -165,7 +165,7 @@ def test_what_does_not_suit_the_kernels_is_left_to_the_plain_version(other, devi
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_convolution")
     @pytest.mark.parametrize("shape", [(74, (4, 4), 128), (148, (8, 8), 256), (400, (4, 4), 128)], ids=str)

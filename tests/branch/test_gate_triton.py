@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, assert_near, captured, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, assert_near, captured, compiled, starts_the_interpreter
 from s6mod.branch import mixture
 from s6mod.branch.mixture import (
     Gate,
@@ -308,7 +308,7 @@ def test_means_that_do_not_suit_the_kernel_are_left_to_the_plain_version(other, 
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_weights")
     @pytest.mark.parametrize("leaky", [False, True])

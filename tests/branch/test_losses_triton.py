@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, assert_near, captured, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, assert_near, captured, compiled, starts_the_interpreter
 from s6mod.branch import losses
 from s6mod.branch.losses import divergence, dot_regression, plain_divergence, plain_dot_regression, plain_z_loss, z_loss
 
@@ -144,7 +144,7 @@ def test_targets_that_want_a_gradient_get_it_from_the_plain_term(device):
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_term")
     @pytest.mark.parametrize("shape", [(74, 100), (400, 200), (148, 10), (384, 8), (10, 32)], ids=str)

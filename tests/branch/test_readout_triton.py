@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, assert_near, captured, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, assert_near, captured, compiled, starts_the_interpreter
 from s6mod.branch import S6MOD
 from s6mod.branch import readout as module
 from s6mod.branch.readout import plain_readout, readout
@@ -183,7 +183,7 @@ def test_what_does_not_suit_the_kernels_is_left_to_the_plain_version(other, devi
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_readout")
     @pytest.mark.parametrize("shape", [(74, 16, 128), (400, 16, 256), (148, 49, 200), (20, 64, 256)], ids=str)

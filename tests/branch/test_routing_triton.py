@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, compiled, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, compiled, starts_the_interpreter
 from s6mod.branch import Targets, routing
 from s6mod.branch.routing import Routing, plain_update
 
@@ -212,7 +212,7 @@ def step(made, x, targets):
     return made.count_for_targets(q)
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_update")
     @pytest.mark.parametrize("aggregate", ["mean", "max"])

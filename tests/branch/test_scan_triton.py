@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interpreter import assert_holds_interpreted, captured, on_cuda, starts_the_interpreter
+from interpreter import assert_holds_interpreted, captured, starts_the_interpreter
 from s6mod.branch import scan
 from s6mod.branch.scan import directional_scan, plain_directional_scan
 
@@ -100,7 +100,7 @@ def test_float64_is_left_to_the_plain_scan(device):
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_scan")
     @pytest.mark.parametrize("d", [128, 256])

@@ -7,8 +7,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from s6mod.data.streams import StreamConfig, StreamPlan, make_plan
-from s6mod.engine.random import derive_seed, generator
 from s6mod.errors import ConfigError, DataError, InputError
+from s6mod.random import derive_seed, generator
 
 CIFAR10_ORDERS = [
     [2, 8, 4, 9, 1, 6, 7, 3, 0, 5],

@@ -12,16 +12,15 @@ from s6mod import Learner
 from s6mod.data import load
 from s6mod.engine import capture
 from s6mod.engine.checkpoint import read_state
-from s6mod.engine.execute import execute
-from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig
 from s6mod.engine.step import Inputs
 from s6mod.errors import ConfigError
 from s6mod.methods import Batch, Plan
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import execute
+from s6mod.runs.run import Run
 
 assert fakes.Duo  # registers the method "duo"
 
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 S6MOD = {"name": "s6mod", "d_inner": 16, "num_patterns": 3, "noisy_gate": True}
 SETTINGS = [
     ("er", None),
@@ -61,7 +60,6 @@ def batches(count, size=16):
         yield position, x, torch.randint(0, 2 + 2 * (position // 15), (10,), generator=generator)
 
 
-@gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("method", "branch"), SETTINGS)
@@ -76,7 +74,6 @@ def test_captured_steps_equal_eager_steps_to_the_bit(method, branch, precision):
     assert_same_tree(eager.state_dict(), captured.state_dict())
 
 
-@gpu
 @pytest.mark.gpu
 def test_steps_on_a_stream_of_the_callers_equal_those_on_the_default_stream_to_the_bit():
     beside, default = (learner("er", S6MOD, "auto") for _ in range(2))
@@ -91,7 +88,6 @@ def test_steps_on_a_stream_of_the_callers_equal_those_on_the_default_stream_to_t
     assert_same_tree(default.state_dict(), beside.state_dict())
 
 
-@gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("capture", ["auto", "off"])
 @pytest.mark.parametrize(("method", "branch"), SETTINGS)
@@ -111,7 +107,7 @@ def test_no_step_waits_for_the_device(method, branch, capture):
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[gpu, pytest.mark.gpu])])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_device_stores_what_the_host_decided_however_far_it_runs_ahead(device):
     """Dozens of steps may wait on the device; the host's small tensors of each are gone by then."""
     cuda = device == "cuda"
@@ -124,7 +120,6 @@ def test_the_device_stores_what_the_host_decided_however_far_it_runs_ahead(devic
     assert one.memory.images[:60, 0, 0, 0].tolist() == one.memory.labels.tolist()
 
 
-@gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("capture", ["auto", "off"])
 def test_a_pinned_buffer_that_is_filled_anew_for_each_batch_is_learned_as_it_was(capture):
@@ -196,7 +191,6 @@ def test_a_step_that_cannot_be_captured_says_what_to_do_and_other_errors_pass(mo
         assert caught.value is error
 
 
-@gpu
 @pytest.mark.gpu
 def test_a_captured_learner_saved_and_loaded_goes_on_to_the_same_bits(tmp_path):
     straight, half = learner("er", S6MOD, "auto"), learner("er", S6MOD, "auto")
@@ -209,7 +203,6 @@ def test_a_captured_learner_saved_and_loaded_goes_on_to_the_same_bits(tmp_path):
     assert_same_tree(straight.state_dict(), half.state_dict())
 
 
-@gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize(("method", "branch"), [("er", S6MOD), ("mose", None), ("ocm-ccldc", None)])
 def test_predicting_by_statistics_of_the_memory_leaves_captured_steps_alone(method, branch):
@@ -226,7 +219,6 @@ def test_predicting_by_statistics_of_the_memory_leaves_captured_steps_alone(meth
     torch.testing.assert_close(stem[1].running_var, sent.var((0, 2, 3)), atol=2e-3, rtol=2e-2)
 
 
-@gpu
 @pytest.mark.gpu
 def test_runs_side_by_side_give_to_the_bit_what_each_gives_alone(tmp_path):
     digits = load("digits").to(torch.device("cuda"))
@@ -254,7 +246,6 @@ def test_runs_side_by_side_give_to_the_bit_what_each_gives_alone(tmp_path):
         assert together["cursor"]["runs_at_once"] == 3
 
 
-@gpu
 @pytest.mark.gpu
 def test_the_first_run_of_a_process_tells_the_same_environment_as_the_next(tmp_path):
     digits, threads = load("digits"), torch.get_num_threads()

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from s6mod.engine.threads import SPINS, spin_briefly
+from s6mod.threads import SPINS, spin_briefly
 
 
 @pytest.mark.parametrize(

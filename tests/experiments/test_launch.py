@@ -16,16 +16,16 @@ import torch
 
 import processes
 from s6mod.config import merge
-from s6mod.engine.execute import StopRequest
-from s6mod.engine.locks import held
-from s6mod.engine.run import Run
 from s6mod.experiments import launch
 from s6mod.experiments.launch import LocalLauncher
 from s6mod.experiments.progress import SweepDisplay
-from s6mod.experiments.store import FAILURE, scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
-from s6mod.experiments.tables import Results, filled
 from s6mod.experiments.worker import Event, run_batch
+from s6mod.locks import held
+from s6mod.paper.tables import Results, filled
+from s6mod.runs.execute import StopRequest
+from s6mod.runs.run import Run
+from s6mod.runs.store import FAILURE, scan
 from watching import Log
 
 QUICK = {
@@ -81,8 +81,8 @@ def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("s6mod.engine.run.write_whole", full)
-    monkeypatch.setattr("s6mod.experiments.store.write_whole", full)  # so that not even the traceback finds room
+    monkeypatch.setattr("s6mod.runs.run.write_whole", full)
+    monkeypatch.setattr("s6mod.runs.store.write_whole", full)  # so that not even the traceback finds room
     events = []
     run_batch(batch(jobs(tmp_path, ["er"], "0")), None, events.append)
     [event] = [event for event in events if event.kind == "failed"]

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from s6mod.config import merge
-from s6mod.engine.execute import StopRequest
-from s6mod.engine.run import Run
 from s6mod.errors import ConfigError
 from s6mod.experiments import cluster, follow
 from s6mod.experiments.cluster import ClusterSweep, Report, make_packs
@@ -16,8 +14,10 @@ from s6mod.experiments.costs import cost
 from s6mod.experiments.follow import Follower, Onlooker
 from s6mod.experiments.launch_ray import RayLauncher, gpu_share
 from s6mod.experiments.launch_slurm import PackJob, SlurmLauncher, _SlurmPool
-from s6mod.experiments.store import FAILURE, scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
+from s6mod.runs.execute import StopRequest
+from s6mod.runs.run import Run
+from s6mod.runs.store import FAILURE, scan
 from watching import Log
 
 QUICK = {

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from s6mod.data import Dataset
-from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import parse, parse_all
-from s6mod.experiments.store import scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
-from s6mod.experiments.tables import Results, filled
+from s6mod.paper.tables import Results, filled
+from s6mod.runs.cells import parse, parse_all
+from s6mod.runs.config import RunConfig
+from s6mod.runs.store import scan
 
 pytestmark = pytest.mark.filterwarnings("ignore:read the original files")
 QUICK = [

@@ -7,14 +7,14 @@ from rich.console import Console
 
 from s6mod.branch import branches
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import parse
 from s6mod.experiments.costs import cost
 from s6mod.experiments.plan import span
 from s6mod.experiments.progress import SweepDisplay
-from s6mod.experiments.records import export
-from s6mod.experiments.schema import complete
-from s6mod.experiments.store import scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep, numbers, read_sweep
+from s6mod.runs.cells import parse
+from s6mod.runs.completion import complete
+from s6mod.runs.records import export
+from s6mod.runs.store import scan
 
 ROOT = Path(__file__).parents[2]
 

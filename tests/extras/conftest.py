@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from s6mod.experiments.store import scan
 from s6mod.experiments.sweep import SweepConfig, make_sweep
 from s6mod.experiments.worker import run_batch
+from s6mod.runs.store import scan
 from watching import Log
 
 GRID = {

@@ -11,11 +11,11 @@ import pytest
 from chromium import Browser
 from s6mod.config import merge
 from s6mod.data import Dataset, load
-from s6mod.engine.execute import execute
-from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig
 from s6mod.report.page import page
 from s6mod.report.source import read_runs, read_study
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import execute
+from s6mod.runs.run import Run
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.extras, pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")]

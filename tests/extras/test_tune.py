@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 import yaml
 
-from s6mod.engine.run_config import RunConfig
+from s6mod.runs.config import RunConfig
 
 pytestmark = pytest.mark.extras
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from s6mod.engine.execute import execute
-from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import execute
+from s6mod.runs.run import Run
 
 folder, tracker, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 torch.set_num_threads(1)

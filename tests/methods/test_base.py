@@ -12,9 +12,9 @@ from s6mod.branch.base import Branch, Targets
 from s6mod.checks.subject import flat
 from s6mod.errors import InputError
 from s6mod.experiments import costs
-from s6mod.experiments.presets import METHODS
 from s6mod.methods import Peer, Plan, Task
 from s6mod.networks import Network, NetworkConfig, ResNet18
+from s6mod.presets import METHODS
 
 FRESH = [{"view": "fresh"}, {"variant": "plus"}, {"view": "fresh", "beta": 0.0, "noisy_gate": True}]
 

@@ -8,7 +8,7 @@ from states import assert_same_tree
 from s6mod import Learner
 from s6mod.augment import to_float
 from s6mod.errors import ConfigError
-from s6mod.learner_config import LearnerConfig
+from s6mod.learner.config import LearnerConfig
 from s6mod.methods import Losses, methods
 from s6mod.methods.base import Chain
 from s6mod.methods.er import ER, ERConfig

@@ -13,16 +13,16 @@ from s6mod import Learner
 from s6mod.augment import to_float
 from s6mod.branch.base import Targets
 from s6mod.data.streams import StreamConfig, make_plan
-from s6mod.engine.run_config import RunConfig
 from s6mod.engine.step import make_optimizer
-from s6mod.experiments.cells import parse
-from s6mod.experiments.presets import METHODS
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Peer, Task, methods
 from s6mod.methods.contrastive import new_loss, uniform_loss
 from s6mod.methods.mose import MOSE, MOSEConfig, Views
 from s6mod.metrics import AccuracyMatrix, Metrics
 from s6mod.networks import ExpertsOutput
+from s6mod.presets import METHODS
+from s6mod.runs.cells import parse
+from s6mod.runs.config import RunConfig
 
 CPU = torch.device("cpu")
 SHAPE = (3, 8, 8)

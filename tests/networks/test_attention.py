@@ -8,7 +8,6 @@ from interpreter import (
     INTERPRETED,
     assert_holds_interpreted,
     compiled,
-    on_cuda,
     starts_the_interpreter,
 )
 from s6mod.networks import attention
@@ -98,7 +97,7 @@ def test_what_does_not_suit_the_kernels_is_left_to_the_plain_version(other, devi
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_attend")
     @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 4e-3)], ids=str)

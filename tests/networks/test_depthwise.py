@@ -8,7 +8,6 @@ from interpreter import (
     INTERPRETED,
     assert_holds_interpreted,
     compiled,
-    on_cuda,
     starts_the_interpreter,
 )
 from s6mod.networks import depthwise
@@ -104,7 +103,7 @@ def test_a_map_that_lies_otherwise_in_memory_is_left_to_the_plain_version(device
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_depthwise")
     @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-3)], ids=str)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from interpreter import INTERPRETED, assert_holds_interpreted, on_cuda, starts_the_interpreter
+from interpreter import INTERPRETED, assert_holds_interpreted, starts_the_interpreter
 from s6mod.errors import InputError
 from s6mod.networks import norm
 from s6mod.networks.norm import BatchNorm, apart, plain_norm
@@ -205,7 +205,7 @@ def test_a_map_that_lies_otherwise_in_memory_is_left_to_the_plain_version(device
 # --- sizes as in training, on a CUDA device only --------------------------------------------------------------
 
 
-@on_cuda
+@pytest.mark.gpu
 class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_norm")
     @pytest.mark.parametrize("with_shortcut", [True, False])

@@ -3,9 +3,9 @@
 import pytest
 
 from s6mod.config import merge
-from s6mod.engine.execute import execute
-from s6mod.engine.run import Run
-from s6mod.engine.run_config import RunConfig
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import execute
+from s6mod.runs.run import Run
 
 QUICK = {
     "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},

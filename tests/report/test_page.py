@@ -13,18 +13,18 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from s6mod.engine.run_config import RunConfig
-from s6mod.engine.run_name import run_hash
-from s6mod.experiments.cells import parse
-from s6mod.experiments.records import export
-from s6mod.experiments.schema import complete
-from s6mod.experiments.statistics import Estimate, paired
-from s6mod.experiments.store import scan
+from s6mod.paper.estimate import Estimate, paired
 from s6mod.report import curves
 from s6mod.report.groups import group_runs
 from s6mod.report.html import gain
 from s6mod.report.page import page
 from s6mod.report.source import read_runs
+from s6mod.runs.cells import parse
+from s6mod.runs.completion import complete
+from s6mod.runs.config import RunConfig
+from s6mod.runs.name import run_hash
+from s6mod.runs.records import export
+from s6mod.runs.store import scan
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&"
 STUDY = {

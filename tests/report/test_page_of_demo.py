@@ -3,8 +3,8 @@ import json
 from rich.console import Console
 
 from s6mod.config import merge
-from s6mod.experiments import demo
-from s6mod.experiments.presets import preset
+from s6mod.presets import preset
+from s6mod.report import demo
 
 
 def test_the_demo_ends_with_a_report_and_says_where_it_is(tmp_path, monkeypatch):

@@ -9,9 +9,9 @@ from states import assert_same_tree
 
 from records import numbers_by_step, records_of
 from s6mod.engine.checkpoint import read_state
-from s6mod.engine.execute import Interrupted
-from s6mod.engine.run_config import OutputConfig, RunConfig
 from s6mod.errors import ConfigError
+from s6mod.runs.config import OutputConfig, RunConfig
+from s6mod.runs.execute import Interrupted
 from s6mod.trackers import Tracker, mirrors, require
 from s6mod.trackers.mirrors import numbers
 

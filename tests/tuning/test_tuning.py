@@ -15,7 +15,7 @@ from s6mod.config import merge
 from s6mod.data import Dataset, load
 from s6mod.data.streams import make_plan
 from s6mod.errors import ConfigError
-from s6mod.experiments import cells
+from s6mod.runs import cells
 from s6mod.tuning import outcome, study
 from s6mod.tuning.config import TuneConfig, Tuning
 

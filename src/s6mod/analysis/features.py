@@ -22,10 +22,10 @@ from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.data.streams import StreamConfig
 from s6mod.decimals import decimal, spread
 from s6mod.errors import ConfigError
-from s6mod.experiments.schema import setting
-from s6mod.experiments.statistics import Estimate
 from s6mod.metrics import ncm_scores, nearest_centroid
+from s6mod.paper.estimate import Estimate
 from s6mod.report.svg import short
+from s6mod.runs.completion import setting
 
 Array = npt.NDArray[np.float64]
 FEW = 10  # classes that have a colour and a mark of their own, and a legend

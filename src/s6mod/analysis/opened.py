@@ -14,10 +14,10 @@ from s6mod.config import merge
 from s6mod.data import DataConfig, Dataset, StreamPlan
 from s6mod.engine.checkpoint import read_state
 from s6mod.engine.evaluate import Predictor
-from s6mod.engine.run_config import RunConfig, read_run_config
-from s6mod.engine.run_folder import RunFolder
 from s6mod.errors import CheckpointError
 from s6mod.learner import Learner
+from s6mod.runs.config import RunConfig, read_run_config
+from s6mod.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from itertools import groupby
 
 from s6mod.analysis.study import Study
 from s6mod.config import assign, digest
-from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import Cell, parse, whole_field
-from s6mod.experiments.paper import Line, Metric, Section
 from s6mod.experiments.plan import count
-from s6mod.experiments.records import read_matrix
-from s6mod.experiments.schema import complete, setting
-from s6mod.experiments.store import StoredRun
-from s6mod.experiments.tables import Filled, Results, as_published
 from s6mod.metrics import AccuracyMatrix
+from s6mod.paper.published import Line, Metric, Section
+from s6mod.paper.tables import Filled, Results, as_published
+from s6mod.runs.cells import Cell, parse, whole_field
+from s6mod.runs.completion import complete, setting
+from s6mod.runs.config import RunConfig
+from s6mod.runs.records import read_matrix
+from s6mod.runs.store import StoredRun
 
 NAMES: dict[Metric, str] = {
     "accuracy": "average accuracy, Acc (%)",

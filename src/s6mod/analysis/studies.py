@@ -12,10 +12,10 @@ from s6mod.analysis.study import Drawing, Study, csv_text
 from s6mod.config import nearest
 from s6mod.decimals import decimal
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import Cell
-from s6mod.experiments.paper import PATTERNS, Metric, paper_figures
-from s6mod.experiments.tables import as_published
 from s6mod.metrics import AccuracyMatrix, Metrics
+from s6mod.paper.published import PATTERNS, Metric, paper_figures
+from s6mod.paper.tables import as_published
+from s6mod.runs.cells import Cell
 
 WEIGHTS = {"alpha": (0.01, 0.1, 0.5, 1.0, 5.0), "beta": (0.1, 1.0, 5.0, 10.0, 25.0)}  # the paper's values
 METRICS: tuple[Metric, Metric] = ("accuracy", "forgetting")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from s6mod.experiments.render import COLUMNS, TEXTS, cells
-from s6mod.experiments.tables import Filled
 from s6mod.files import write_whole
+from s6mod.paper.render import COLUMNS, TEXTS, cells
+from s6mod.paper.tables import Filled
 
 FILE = "study.json"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, branches
-from s6mod.branch.precision import full_precision
+from s6mod.precision import full_precision
 from s6mod.registry import NamedConfig
 
 

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from s6mod.networks.maps_triton import evenly_spaced, places, position, split_rows
+from s6mod.maps_triton import evenly_spaced, places, position, split_rows
 
 WIDEST = 3  # side of a kernel: each weight of a channel has a register, and so has its gradient
 COLUMNS = 8  # that a program takes, at the most: the fewer, the more rows, over which it sums alone

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from s6mod.branch.losses import EPSILON
-from s6mod.networks.maps_triton import evenly_spaced
+from s6mod.maps_triton import evenly_spaced
 
 TILE = 4096  # numbers in a block of positions: a sample of L = 16 and d = 256
 TILES = 8  # that a program goes through, at the most

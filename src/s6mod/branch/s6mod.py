@@ -17,11 +17,11 @@ from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, Targets, b
 from s6mod.branch.convolution import convolve_silu
 from s6mod.branch.etf import ETF, check_width
 from s6mod.branch.mixture import Gate, Patterns, note_means
-from s6mod.branch.precision import full_precision
 from s6mod.branch.readout import readout
 from s6mod.branch.routing import Aggregate, Distance, Rounding, Routing
 from s6mod.branch.scan import NUM_DIRECTIONS, directional_scan
 from s6mod.errors import InputError
+from s6mod.precision import full_precision
 from s6mod.registry import NamedConfig
 
 

@@ -19,7 +19,7 @@ from s6mod.checks.digit_stream import MEMORY_SIZE, NUM_CLASSES, PREFIX, TASK_END
 from s6mod.config import merge
 from s6mod.engine.checkpoint import Tree
 from s6mod.learner import Learner
-from s6mod.learner_config import LearnerConfig
+from s6mod.learner.config import LearnerConfig
 from s6mod.methods import Batch, MethodConfig, methods
 
 AnyMethod: TypeAlias = str | dict[str, Any] | MethodConfig

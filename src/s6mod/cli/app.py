@@ -12,9 +12,9 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from s6mod._version import __version__
-from s6mod.engine.allocator import keep_freed_memory
-from s6mod.engine.threads import spin_briefly
+from s6mod.allocator import keep_freed_memory
 from s6mod.errors import S6modError
+from s6mod.threads import spin_briefly
 
 COMMANDS = (  # as a person meets them
     "demo", "train", "data", "sweep", "runs", "table", "report",

@@ -26,10 +26,10 @@ def bench(
 
     The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes.
     """
-    from s6mod.engine.bench import MEMORY_SIZE, run_bench
     from s6mod.errors import ConfigError
-    from s6mod.experiments.cells import parse, whole_field
-    from s6mod.experiments.schema import complete
+    from s6mod.runs.bench import MEMORY_SIZE, run_bench
+    from s6mod.runs.cells import parse, whole_field
+    from s6mod.runs.completion import complete
 
     def values(method: str, branch: str) -> dict[str, Any]:
         branch, *changes = branch.split("/")

@@ -29,10 +29,10 @@ def report(
     import webbrowser
 
     from s6mod.errors import ConfigError
-    from s6mod.experiments.store import homes, scan
     from s6mod.files import write_whole
     from s6mod.report.page import page
     from s6mod.report.source import read_runs, read_study
+    from s6mod.runs.store import homes, scan
 
     if out.is_dir():
         raise ConfigError(f"expected a file for the report, got the folder {out}; name a file in it")

@@ -46,8 +46,8 @@ def list_runs(
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List runs and records (what s6mod runs does alone)."""
-    from s6mod.experiments.listing import as_rows, lines, summary
-    from s6mod.experiments.store import STATUSES, homes, scan
+    from s6mod.runs.listing import as_rows, lines, summary
+    from s6mod.runs.store import STATUSES, homes, scan
 
     if status is not None and status not in STATUSES:
         raise typer.BadParameter(f"expected one of {', '.join(STATUSES)}, got {status!r}")
@@ -85,8 +85,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a small public record, without checkpoints, of every finished run."""
-    from s6mod.experiments.records import export as export_record
-    from s6mod.experiments.store import scan
+    from s6mod.runs.records import export as export_record
+    from s6mod.runs.store import scan
 
     found = scan(folders or [Path("runs")])
     results = [run.path / "result.json" for run in found.finished if run.path.is_dir()]
@@ -99,7 +99,7 @@ def adopt(
     into: Annotated[Path | None, typer.Option(help="Folder to take them into (default: where they are).")] = None,
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
-    from s6mod.experiments.records import adopt as adopt_record
+    from s6mod.runs.records import adopt as adopt_record
 
     found = [sorted(source.glob("*.json")) if source.is_dir() else [source] for source in sources]
     _take([file for files in found for file in files], lambda file: adopt_record(file, into or file.parent), [])

@@ -16,7 +16,7 @@ def stream_config(dataset: str, assignments: list[str]) -> "StreamConfig":
     from s6mod.config import assign
     from s6mod.data import StreamConfig
     from s6mod.errors import ConfigError
-    from s6mod.experiments.presets import preset
+    from s6mod.presets import preset
 
     values = preset("er", "none", dataset, None).get("stream", {})
     for assignment in assignments:

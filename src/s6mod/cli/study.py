@@ -111,9 +111,9 @@ def carry_out(question: "Question", seeds: str, to: Path | None, no_run: bool, h
     """Run what is missing of a question, answer it from all its finished runs, and show and write the answer."""
     from s6mod.analysis.question import answers
     from s6mod.cli.sweep import conclude, launch
-    from s6mod.experiments.store import scan
     from s6mod.experiments.sweep import numbers, sweep_of
     from s6mod.report.figures import require_matplotlib
+    from s6mod.runs.store import scan
 
     require_matplotlib()
     out, store = how.out, how.store
@@ -157,8 +157,8 @@ def beside(run: Path) -> Path:
 
 def deliver(study: "Study", folder: Path, console: Console) -> None:
     """Write a study's files, print its tables and say where the files are."""
-    from s6mod.experiments.columns import align
-    from s6mod.experiments.render import show
+    from s6mod.columns import align
+    from s6mod.paper.render import show
 
     study.write(folder)
     if study.filled is not None:

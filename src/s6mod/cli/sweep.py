@@ -117,8 +117,8 @@ def sweep(
 ) -> None:
     """Run cells over seeds; the same command again goes on where it was."""
     from s6mod.experiments.plan import print_plan
-    from s6mod.experiments.store import scan
     from s6mod.experiments.sweep import make_sweep
+    from s6mod.runs.store import scan
 
     config = _compose(what or [], tables, controls, data, memory, seeds)
     _refuse_what_has_no_effect(config, out, assignments or [])
@@ -238,8 +238,8 @@ def _attach(todo: "Sweep", quiet: bool) -> None:
 
 def _show_finished(todo: "Sweep", console: Console) -> int:
     """Print the table of what came out; how many runs have a result."""
-    from s6mod.experiments.render import show
-    from s6mod.experiments.tables import Results, filled
+    from s6mod.paper.render import show
+    from s6mod.paper.tables import Results, filled
 
     runs = todo.finished()
     if runs:

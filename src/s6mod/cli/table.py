@@ -42,11 +42,11 @@ def table(
         raise typer.BadParameter(f"--write takes all tables; leave out {', '.join(names)}")
 
     from s6mod.errors import CheckpointError
-    from s6mod.experiments.paper import TABLES
-    from s6mod.experiments.render import TEXTS, show
-    from s6mod.experiments.report_page import page
-    from s6mod.experiments.store import homes, scan
-    from s6mod.experiments.tables import Results, filled
+    from s6mod.paper.page import page
+    from s6mod.paper.published import TABLES
+    from s6mod.paper.render import TEXTS, show
+    from s6mod.paper.tables import Results, filled
+    from s6mod.runs.store import homes, scan
 
     found = scan(store if store is not None else [Path("results")] if write is not None else homes())
     if found.problems:
@@ -73,8 +73,8 @@ def tell_left_out(number: int) -> None:
 
 def _page(file: Path, text: str, check: bool) -> None:
     from s6mod.errors import ConfigError
-    from s6mod.experiments.report_page import MARK
     from s6mod.files import write_whole
+    from s6mod.paper.page import MARK
 
     if not check:
         if file.exists() and (found := file.read_bytes()) and MARK not in found:

@@ -10,7 +10,7 @@ from rich.console import Console
 from s6mod.cli.app import app, data_in
 
 if TYPE_CHECKING:  # with torch, which help can do without
-    from s6mod.engine.run_config import RunConfig
+    from s6mod.runs.config import RunConfig
 
 PARTS = ("method", "branch", "data")  # what a preset is chosen by; each may be given as a bare name
 WHAT = "What to run"
@@ -87,13 +87,13 @@ def train(
         raise typer.BadParameter("give --set seed or --seeds, not both")
 
     from s6mod.display import RunDisplay
-    from s6mod.engine.execute import execute
-    from s6mod.engine.run import Run
-    from s6mod.engine.run_config import RunConfig, read_run_config
     from s6mod.engine.settings import Engine
-    from s6mod.experiments.records import read_result
-    from s6mod.experiments.store import FAILURE, note_failure
     from s6mod.experiments.sweep import numbers
+    from s6mod.runs.config import RunConfig, read_run_config
+    from s6mod.runs.execute import execute
+    from s6mod.runs.records import read_result
+    from s6mod.runs.run import Run
+    from s6mod.runs.store import FAILURE, note_failure
     from s6mod.trackers import require
 
     console = Console(emoji=False)
@@ -161,9 +161,9 @@ def _compose(
 ) -> "RunConfig":
     """Defaults, then the preset of what was chosen, then the file, then the flags, then --set: later ones win."""
     from s6mod.config import assign, merge, read_yaml
-    from s6mod.engine.run_config import RunConfig
     from s6mod.errors import ConfigError
-    from s6mod.experiments.presets import preset
+    from s6mod.presets import preset
+    from s6mod.runs.config import RunConfig
 
     given = _named(read_yaml(file) if file is not None else {})
     for part in PARTS:

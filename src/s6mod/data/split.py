@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from s6mod.engine.random import generator
 from s6mod.errors import ConfigError, DataError
+from s6mod.random import generator
 
 LEAST_SIDE = 8  # pixels that the backbones need
 

@@ -21,9 +21,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from s6mod.engine.locks import alone_in
 from s6mod.errors import CheckpointError
 from s6mod.files import why_not, write_whole
+from s6mod.locks import alone_in
 
 FORMAT = 1
 STATE = "state.json"

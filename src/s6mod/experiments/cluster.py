@@ -17,15 +17,15 @@ from typing import Protocol
 
 import torch
 
+from s6mod.allocator import keep_freed_memory
 from s6mod.data import default_root
-from s6mod.engine.allocator import keep_freed_memory
-from s6mod.engine.execute import MOST_AT_ONCE, StopRequest
 from s6mod.errors import ConfigError
 from s6mod.experiments.costs import cores, cost
 from s6mod.experiments.follow import Follower
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import Event, run_batch
+from s6mod.runs.execute import MOST_AT_ONCE, StopRequest
 
 DEATHS = 3  # how often a pack is begun again after its worker died, unless told
 CHECKPOINT_SECONDS = 120.0  # what a run may lose when its worker dies

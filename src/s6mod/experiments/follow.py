@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from s6mod.data import StreamPlan
-from s6mod.engine.execute import stopping_politely
 from s6mod.errors import CheckpointError, S6modError
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
-from s6mod.experiments.records import read_result
-from s6mod.experiments.store import FAILURE, settled
 from s6mod.experiments.sweep import Job
+from s6mod.runs.execute import stopping_politely
+from s6mod.runs.records import read_result
+from s6mod.runs.store import FAILURE, settled
 
 QUIET = 10.0  # seconds after which a failed run that nobody tries again counts as lost
 

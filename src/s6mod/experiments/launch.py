@@ -14,12 +14,12 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from typing import Protocol
 
-from s6mod.engine.execute import StopRequest, stopping_politely
-from s6mod.engine.locks import held
 from s6mod.experiments.costs import cores
-from s6mod.experiments.store import settled
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import BatchEnd, Event, work
+from s6mod.locks import held
+from s6mod.runs.execute import StopRequest, stopping_politely
+from s6mod.runs.store import settled
 
 STOPPED = "its process was told to stop by a signal"
 PATIENCE = 1.0  # seconds between two looks at runs that other processes have under way

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from s6mod.engine.execute import MOST_AT_ONCE, SPARE, stopping_politely
 from s6mod.errors import ConfigError, S6modError
 from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
 from s6mod.experiments.costs import cores, cost
 from s6mod.experiments.launch import Outcome, Watch
 from s6mod.experiments.sweep import Job
+from s6mod.runs.execute import MOST_AT_ONCE, SPARE, stopping_politely
 
 REACH_SECONDS = 5.0  # Ray itself would try for minutes
 STOP_SECONDS = 60.0  # for runs under way to save their state

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from s6mod.engine.execute import MOST_AT_ONCE, stopping_politely
 from s6mod.errors import ConfigError
 from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
 from s6mod.experiments.costs import cores
 from s6mod.experiments.launch import Outcome, Watch
 from s6mod.experiments.sweep import Job
+from s6mod.runs.execute import MOST_AT_ONCE, stopping_politely
 
 FOLDER = ".slurm"  # beside the run folders: what submitit writes
 MINUTES = 240

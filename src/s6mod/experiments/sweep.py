@@ -10,12 +10,12 @@ from pydantic import Field
 
 from s6mod.config import Config, assign, merge, read_yaml
 from s6mod.data import DataConfig
-from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import Cell, parse_all
 from s6mod.experiments.costs import Cost, cost
-from s6mod.experiments.paper import table
-from s6mod.experiments.store import Store, StoredRun, scan
+from s6mod.paper.published import table
+from s6mod.runs.cells import Cell, parse_all
+from s6mod.runs.config import RunConfig
+from s6mod.runs.store import Store, StoredRun, scan
 
 
 class SweepConfig(Config):

@@ -17,15 +17,15 @@ from typing import Literal
 
 import torch
 
+from s6mod.allocator import keep_freed_memory
 from s6mod.data import DataConfig, Dataset
-from s6mod.engine.allocator import keep_freed_memory
-from s6mod.engine.execute import Interrupted, execute, stopping_politely
-from s6mod.engine.run import Held, Progress, Run
-from s6mod.engine.run_config import RunConfig
 from s6mod.engine.settings import Engine
 from s6mod.errors import S6modError
-from s6mod.experiments.records import read_result
-from s6mod.experiments.store import FAILURE, note_failure
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import Interrupted, execute, stopping_politely
+from s6mod.runs.records import read_result
+from s6mod.runs.run import Held, Progress, Run
+from s6mod.runs.store import FAILURE, note_failure
 
 
 @dataclass(frozen=True)

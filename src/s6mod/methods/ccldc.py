@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import ChainConfig, DistillationChain
-from s6mod.branch.precision import full_precision
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Method, Peer, Plan
 from s6mod.networks import Output
+from s6mod.precision import full_precision
 
 PASSES = (3, 0, 1, 2)  # the order in which a network sees the views, and so BatchNorm's
 

@@ -21,10 +21,10 @@ from torch.nn import functional as F
 
 from s6mod.augment import rotate16, rotate16_labels
 from s6mod.augment.base import Augment
-from s6mod.branch.precision import full_precision
 from s6mod.errors import InputError
 from s6mod.methods.base import Method, MethodConfig, Peer
 from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
+from s6mod.precision import full_precision
 
 
 class ContrastiveConfig(MethodConfig):

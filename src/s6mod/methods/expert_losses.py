@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.branch.precision import full_precision
+from s6mod.precision import full_precision
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

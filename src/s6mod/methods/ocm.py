@@ -22,12 +22,12 @@ from torch.nn import functional as F
 
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig
 from s6mod.branch.base import Targets
-from s6mod.branch.precision import full_precision
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Chain, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
 from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated, previous_loss
 from s6mod.networks.projection import ProjectedResNet18
+from s6mod.precision import full_precision
 
 
 class OCMOptimizerConfig(OptimizerConfig):

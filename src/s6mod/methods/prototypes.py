@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import uniform_numbers
-from s6mod.branch.precision import full_precision
 from s6mod.methods.contrastive import unit
+from s6mod.precision import full_precision
 
 MIN_DISTANCE = 1e-12  # two equal prototypes are just very close
 

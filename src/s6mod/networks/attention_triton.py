@@ -17,8 +17,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from s6mod.networks import maps_triton
-from s6mod.networks.maps_triton import places, position
+from s6mod import maps_triton
+from s6mod.maps_triton import places, position
 
 COLUMNS = 64  # that a program takes, at the most
 TILE = 1024  # numbers in the registers of a program

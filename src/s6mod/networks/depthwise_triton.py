@@ -18,8 +18,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from s6mod.networks.maps_triton import places, position, split_rows
-from s6mod.networks.maps_triton import suits as suits
+from s6mod.maps_triton import places, position, split_rows
+from s6mod.maps_triton import suits as suits
 
 COLUMNS = 64  # that a program takes, at the most
 TILE = 512  # numbers in a block: four to a thread, since weights and their gradients take nine registers for each

@@ -19,8 +19,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from s6mod.networks.maps_triton import split_rows
-from s6mod.networks.maps_triton import suits as suits
+from s6mod.maps_triton import split_rows
+from s6mod.maps_triton import suits as suits
 
 if TYPE_CHECKING:
     from s6mod.networks.norm import BatchNorm

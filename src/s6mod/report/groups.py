@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from s6mod.experiments.presets import CONTROLS
-from s6mod.experiments.schema import base_setting, departures
-from s6mod.experiments.statistics import Estimate, paired
-from s6mod.experiments.store import StoredRun
+from s6mod.paper.estimate import Estimate, paired
+from s6mod.presets import CONTROLS
 from s6mod.report.source import RunData
+from s6mod.runs.completion import base_setting, departures
+from s6mod.runs.store import StoredRun
 
 
 @dataclass(frozen=True)

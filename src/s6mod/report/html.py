@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from s6mod import decimals
-from s6mod.experiments.statistics import Estimate
+from s6mod.paper.estimate import Estimate
 from s6mod.report.charts import Figure
 
 

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
-from s6mod.experiments.paper import table as paper_table
-from s6mod.experiments.render import COLUMNS, LEGEND, cells
-from s6mod.experiments.schema import complete, setting
-from s6mod.experiments.statistics import Estimate
-from s6mod.experiments.tables import Results, Row, as_published
+from s6mod.paper.estimate import Estimate
+from s6mod.paper.published import table as paper_table
+from s6mod.paper.render import COLUMNS, LEGEND, cells
+from s6mod.paper.tables import Results, Row, as_published
 from s6mod.report.charts import Dots, Figure, dots
 from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
 from s6mod.report.source import RunData
+from s6mod.runs.completion import complete, setting
 
 MEANINGS = (
     "Acc: accuracy at the end, mean over tasks. AF: how far each task but the last has fallen from its best, mean over "

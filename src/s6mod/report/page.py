@@ -11,7 +11,6 @@ from importlib import resources
 from string import Template
 
 from s6mod._version import __version__
-from s6mod.experiments.store import StoredRun
 from s6mod.report.classes import classes
 from s6mod.report.curves import routing, tasks, training
 from s6mod.report.groups import Group, group_runs
@@ -19,6 +18,7 @@ from s6mod.report.html import Section, figures, foreign_figure, paragraph, table
 from s6mod.report.overview import overview
 from s6mod.report.provenance import provenance
 from s6mod.report.source import RunData, Study
+from s6mod.runs.store import StoredRun
 
 
 def page(

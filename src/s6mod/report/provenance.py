@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 
 from s6mod.config import assign
-from s6mod.engine.run_name import run_hash
-from s6mod.experiments.presets import datasets, preset
-from s6mod.experiments.schema import complete, departures, engine_departures
-from s6mod.experiments.store import StoredRun
+from s6mod.presets import datasets, preset
 from s6mod.report.groups import Group, plain_config
 from s6mod.report.html import Section, download, paragraph, table
+from s6mod.runs.completion import complete, departures, engine_departures
+from s6mod.runs.name import run_hash
+from s6mod.runs.store import StoredRun
 
 
 def provenance(groups: Sequence[Group]) -> Section:

@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.experiments.store import StoredRun, scan
 from s6mod.report.charts import Figure
+from s6mod.runs.store import StoredRun, scan
 
 PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
     "step": {"terms": dict, "figures": dict},
@@ -155,7 +155,7 @@ def _checked(matrices: dict[str, Any]) -> dict[str, Matrix]:
 
 
 def _primary(run: StoredRun) -> str:
-    from s6mod.engine.run_config import RunConfig  # with torch: only for a run that has not told yet
+    from s6mod.runs.config import RunConfig  # with torch: only for a run that has not told yet
 
     return RunConfig.parse(run.config).primary
 

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from s6mod.engine.locks import alone_in
+from s6mod.locks import alone_in
 from s6mod.trackers.base import Subject, Tracker
 
 MOST_METRICS, MOST_PARAMETERS = 1000, 100  # that MLflow takes in one call

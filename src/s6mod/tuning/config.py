@@ -10,12 +10,12 @@ from torch import Tensor
 
 from s6mod.config import Config, assign, digest, merge
 from s6mod.data.streams import make_plan
-from s6mod.engine.run_config import RunConfig
 from s6mod.errors import ConfigError
-from s6mod.experiments.cells import Cell, parse, whole_field
 from s6mod.experiments.costs import Cost, cost
-from s6mod.experiments.presets import datasets
 from s6mod.experiments.sweep import numbers, refuse_device
+from s6mod.presets import datasets
+from s6mod.runs.cells import Cell, parse, whole_field
+from s6mod.runs.config import RunConfig
 from s6mod.tuning.space import Space, lay, parse_space
 
 REPORTED = range(10)  # seeds that results are reported on

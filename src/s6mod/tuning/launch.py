@@ -10,9 +10,9 @@ from multiprocessing.context import ForkServerProcess
 
 import torch
 
+from s6mod.allocator import keep_freed_memory
 from s6mod.config import merge
-from s6mod.engine.allocator import keep_freed_memory
-from s6mod.engine.execute import Interrupted, stopping_politely
+from s6mod.runs.execute import Interrupted, stopping_politely
 from s6mod.tuning.config import Tuning
 from s6mod.tuning.study import Worker
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from s6mod.engine.environment import describe
-from s6mod.engine.execute import Interrupted, StopRequest, execute, stopping_politely
-from s6mod.engine.locks import alone_in, hold, let_go
-from s6mod.engine.run import Held, Progress, Run
-from s6mod.engine.run_config import RunConfig
 from s6mod.engine.settings import Engine
 from s6mod.errors import ConfigError, S6modError
 from s6mod.experiments.worker import dataset_on
+from s6mod.locks import alone_in, hold, let_go
+from s6mod.runs.config import RunConfig
+from s6mod.runs.environment import describe
+from s6mod.runs.execute import Interrupted, StopRequest, execute, stopping_politely
+from s6mod.runs.run import Held, Progress, Run
 from s6mod.tuning.config import Tuning
 
 HEARTBEAT, GRACE = 5, 20  # seconds between signs of life of a trial, and without one until another worker takes it over

@@ -14,8 +14,8 @@ from s6mod.data.streams import kinds
 from s6mod.data.streams.config import StreamConfig
 from s6mod.data.streams.kinds import Samples
 from s6mod.data.streams.plan import StreamPlan
-from s6mod.engine.random import generator
 from s6mod.errors import ConfigError, DataError
+from s6mod.random import generator
 
 TaskClasses = tuple[tuple[int, ...], ...]
 

@@ -1,0 +1,345 @@
+"""The public object: a learner on a stream. Three verbs carry it: ``learn``, ``predict``, ``save``.
+
+A learner joins a method, an optional branch, a replay memory and an optimiser. It decides on the host what each step
+needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from s6mod.branch import branches
+from s6mod.branch.base import BranchConfig
+from s6mod.config import Config, merge
+from s6mod.data.arrays import as_labels, as_uint8_images
+from s6mod.engine.capture import CapturedStep
+from s6mod.engine.checkpoint import Snapshot, Tree, read_state
+from s6mod.engine.evaluate import Predictor
+from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
+from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
+from s6mod.errors import CheckpointError, ConfigError, InputError
+from s6mod.learner.config import LearnerConfig
+from s6mod.learner.peer import make_peer
+from s6mod.locks import Turn, in_turn, in_turn_to_change
+from s6mod.memory import ReplayMemory
+from s6mod.methods import Batch, Method, MethodConfig, Plan, Task, methods
+from s6mod.random import derive_seed, generator, set_state
+
+Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
+Labels = Tensor | NDArray[np.integer[Any]] | list[int]
+_BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "step"}
+
+
+class Learner:
+    """Learns from a stream seen once, in small batches, with classes arriving over time.
+
+    >>> learner = Learner(method="er", branch="s6mod", num_classes=10, memory_size=500)
+    >>> learner.learn(x, y)          # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,)
+    >>> learner.predict(x)           # labels (B,)
+    """
+
+    def __init__(
+        self,
+        method: str | dict[str, Any] | MethodConfig = "er",
+        branch: str | dict[str, Any] | BranchConfig | None = None,
+        *,
+        num_classes: int,
+        memory_size: int = 1000,
+        seed: int = 0,
+        boundaries: str = "given",
+        boundary_patience: int = 20,
+        statistics: str = "running",
+        engine: dict[str, Any] | EngineConfig | None = None,
+    ) -> None:
+        values = {
+            "method": _plain(methods.configure(method)),
+            "branch": None if branch is None else _plain(branches.configure(branch)),
+            "num_classes": num_classes,
+            "memory_size": memory_size,
+            "seed": seed,
+            "boundaries": boundaries,
+            "boundary_patience": boundary_patience,
+            "statistics": statistics,
+            "engine": _plain(engine or {}),
+        }
+        self._setup(LearnerConfig.parse(values))
+
+    @classmethod
+    def from_config(cls, config: LearnerConfig) -> "Learner":
+        """A fresh learner from a whole configuration."""
+        learner = cls.__new__(cls)
+        learner._setup(config)
+        return learner
+
+    def _setup(self, config: LearnerConfig) -> None:
+        kind = methods[config.method.name]
+        if kind.needs_boundaries and config.boundaries == "none":
+            raise ConfigError(
+                f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
+                "use 'given' and call end_task(), or 'on_new_class'"
+            )
+        if config.branch is not None:
+            branches[config.branch.name].check(config.branch, config.num_classes)
+        self.config = config
+        self.engine = Engine.resolve(config.engine)
+        self.task = Task()
+        self.steps = 0  # batches learned
+        self.image_shape: tuple[int, int, int] | None = None
+        self._quiet = 0  # batches since the last new class
+        self._predictor: Predictor | None = None
+        self.turn = Turn()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = " before its first batch; call learn() or build() first" if name in _BUILT else ""
+            raise AttributeError(f"a Learner has no {name!r}{hint}")
+
+    @ordinary_tensors()
+    @float32_modules()
+    def build(self, image_shape: tuple[int, int, int]) -> None:
+        """Make all that depends on the image shape; the first ``learn`` does so if nobody did before.
+
+        Each part draws its initial values from a seed of its own.
+        """
+        config, device = self.config, self.engine.device
+        kind = methods[config.method.name]
+        self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
+        self.peers = [make_peer(config, self.method, self.engine, number) for number in range(self.method.num_peers)]
+        self.optimizer = make_optimizer(config.method.optimizer, self.peers, device)
+        self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device)
+        self.host_generator = generator(config.seed, "host")
+        self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
+        self.ledger = Ledger()
+        step = Step(self.method, self.peers, self.optimizer, self.memory, self.generators, self.engine, self.ledger)
+        self.step = CapturedStep(step) if self.engine.capture else step
+        self.image_shape = image_shape
+
+    # --- learning ---------------------------------------------------------------------------------------------
+
+    @in_turn_to_change
+    @ordinary_tensors()
+    def learn(self, x: Images, y: Labels) -> None:
+        """Learn one batch of the stream, then store what the reservoir keeps of it."""
+        images = as_uint8_images(x)
+        labels = as_labels(y, self.config.num_classes, len(images))
+        first = self.image_shape is None
+        if first:
+            self.build(_shape(images))
+        self._check_shape(images)
+        try:
+            self._learn(images, labels)
+        except BaseException:
+            if first:  # the next one may have another shape
+                self.image_shape = None
+            raise
+
+    def _learn(self, images: Tensor, labels: Tensor) -> None:
+        # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
+        images, labels = (given.clone() if given.is_pinned() else given for given in (images, labels))
+
+        task = self.task.with_classes(labels)
+        arrived = len(task.seen) > len(self.task.seen)
+        if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
+            self._pass_boundary()
+            task, self._quiet = self.task.with_classes(labels), 0
+        plan = self.method.plan(labels, self.memory, task, self.host_generator)
+        self._predictor = None
+        with self.memory.placing(images, labels, task.index, self.host_generator) as slots:
+            inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
+            if plan is None:
+                self.memory.store(slots, images, labels)
+            else:
+                self.ledger.count(self.step(inputs))
+        self.steps += 1
+        task.step += 1
+        self.task, self._quiet = task, 0 if arrived else self._quiet + 1
+
+    @in_turn_to_change
+    @ordinary_tensors()
+    def end_task(self) -> None:
+        """Tell the learner that a task ended. Only with ``boundaries='given'`` does it mean anything."""
+        if self.config.boundaries == "given":
+            self._pass_boundary()
+
+    def _pass_boundary(self) -> None:
+        if self.task.step == 0:
+            raise InputError("expected learn() before end_task(), got a task without a batch; learn first")
+        self.method.end_task(self.peers)
+        self._predictor = None  # a method may have changed its networks
+        self.task = Task(self.task.index + 1, 0, self.task.seen, [])
+
+    @in_turn
+    def losses(self) -> dict[str, float]:
+        """Mean of each loss term since this was last called (waits for the device)."""
+        return self.ledger.read() if self.image_shape is not None else {}
+
+    @in_turn
+    def figures(self) -> dict[str, Tensor]:
+        """What the branches say about themselves in their latest step, on the host."""
+        found: dict[str, Tensor] = {}
+        for number, peer in enumerate([] if self.image_shape is None else self.peers, start=1):
+            if peer.branch is not None:
+                prefix = f"net{number}/" if len(self.peers) > 1 else ""
+                found |= {prefix + name: value.detach().cpu() for name, value in peer.branch.figures().items()}
+        return found
+
+    # --- predicting -------------------------------------------------------------------------------------------
+
+    @overload
+    def predict(self, x: Tensor) -> Tensor: ...
+
+    @overload
+    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]: ...
+
+    def predict(self, x: Images) -> Tensor | NDArray[np.int64]:
+        """Labels (B,) of the primary score table; NumPy in, NumPy out."""
+        labels = self._predict(x, self.primary)[self.primary].argmax(1).cpu()
+        return cast(NDArray[np.int64], labels.numpy()) if isinstance(x, np.ndarray) else labels
+
+    @property
+    def primary(self) -> str:
+        """The name of the score table that predicts."""
+        return self.config.primary
+
+    def scores(self, x: Images) -> dict[str, Tensor]:
+        """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
+        return self._predict(x)
+
+    @in_turn
+    @ordinary_tensors()
+    def _predict(self, x: Images, only: str | None = None) -> dict[str, Tensor]:
+        if self.steps == 0:
+            raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
+        images = as_uint8_images(x)
+        self._check_shape(images)
+        if self._predictor is None:
+            self._predictor = self.predictor()
+        return self._predictor(images.to(self.engine.device), only)
+
+    def predictor(self) -> Predictor:
+        """What predicts, from the learner as it is now."""
+        return Predictor(self.method, self.peers, self.memory, self.engine, self.config.statistics)
+
+    def _check_shape(self, images: Tensor) -> None:
+        if _shape(images) != self.image_shape:
+            raise InputError(
+                f"expected images of shape {self.image_shape} as in the first batch, got {_shape(images)}; resize them"
+            )
+
+    # --- state ------------------------------------------------------------------------------------------------
+
+    @property
+    @in_turn
+    def nbytes(self) -> int:
+        """Bytes held between steps: networks, branches, teachers, optimiser, memory."""
+        if self.image_shape is None:
+            return 0
+        tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
+        tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+        return self.memory.nbytes + sum(t.numel() * t.element_size() for t in tensors)
+
+    @property
+    def _all_generators(self) -> dict[str, torch.Generator]:
+        return {"host": self.host_generator, **self.generators}
+
+    @in_turn
+    def state_dict(self) -> Tree:
+        """Everything that changes, as a tree of tensors and plain values."""
+        host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet, "image_shape": None}
+        if self.image_shape is None:
+            return {"host": host}
+        host["image_shape"] = list(self.image_shape)
+        return {
+            "host": host,
+            "method": self.method.state_dict(),
+            "peers": {str(n): peer.state_tree() for n, peer in enumerate(self.peers)},
+            "optimizer": optimizer_state(self.optimizer, self.peers),
+            "memory": self.memory.state_dict(),
+            "generators": {name: g.get_state() for name, g in self._all_generators.items()},
+            "ledger": self.ledger.state_dict(),
+        }
+
+    @in_turn_to_change
+    @ordinary_tensors()
+    def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
+        """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
+        host = state["host"]
+        self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
+        self._predictor = None
+        shape = host.get("image_shape", image_shape)
+        if shape is None:
+            return
+        self.build(tuple(shape))
+        self.method.load_state_dict(state["method"])
+        for number, peer in enumerate(self.peers):
+            peer.load_state_tree(state["peers"][str(number)])
+        load_optimizer_state(self.optimizer, self.peers, state["optimizer"])
+        self.memory.load_state_dict(state["memory"])
+        for name, g in self._all_generators.items():
+            set_state(g, state["generators"][name], derive_seed(self.config.seed, f"{name} from step {self.steps}"))
+        self.ledger.load_state_dict(state["ledger"], self.engine.device)
+
+    def save(self, folder: str | Path) -> None:
+        """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
+        folder = Path(folder)
+        home = folder.parent if folder.name == "checkpoint" else folder
+        if all((home / name).exists() for name in ("config.json", "stream.safetensors")):
+            raise CheckpointError(
+                f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
+            )
+        self._snapshot().write(folder)
+
+    @in_turn
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.of(self.state_dict(), {"kind": "learner", "config": self.config.plain()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is copied or pickled is the learner at one moment, whatever other threads do with it."""
+        return _copy, (type(self), self.config, self._snapshot())
+
+    @classmethod
+    @ordinary_tensors()
+    def load(cls, folder: str | Path, device: str | torch.device | None = None) -> "Learner":
+        """A saved learner, or that of a run's folder; ``device`` moves it elsewhere than where it was saved.
+
+        From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
+        """
+        inside = Path(folder) / "checkpoint"  # of a run
+        state, header = read_state(inside if inside.is_dir() else Path(folder))
+        if "config" not in header:
+            raise CheckpointError(
+                f"expected a saved learner or run in {folder}, got a run of an older version; run it again"
+            )
+        if header["kind"] == "run":
+            state = state["learner"]
+        elsewhere = {} if device is None else {"engine": {"device": str(device)}}
+        config = LearnerConfig.parse(merge(header["config"], elsewhere))
+        try:
+            learner = cls.from_config(config)
+        except MissingDeviceError:
+            raise MissingDeviceError(
+                f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
+                f"use Learner.load({str(folder)!r}, device='cpu')"
+            ) from None
+        learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
+        return learner
+
+
+def _copy(kind: type[Learner], config: LearnerConfig, snapshot: Snapshot) -> Learner:
+    learner = kind.from_config(config)
+    learner.load_state_dict(snapshot.tree())
+    return learner
+
+
+def _plain(values: Any) -> Any:
+    return values.plain() if isinstance(values, Config) else values
+
+
+def _shape(images: Tensor) -> tuple[int, int, int]:
+    channels, height, width = images.shape[1:]
+    return channels, height, width

@@ -1,0 +1,1 @@
+"""The paper's figures, and ours beside them: tables, verdicts and the page of tables."""

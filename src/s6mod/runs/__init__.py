@@ -1,0 +1,1 @@
+"""One run of an experiment: its configuration and folder, its records, and the store of many."""

@@ -1,0 +1,161 @@
+"""Cells: an experiment without its seed, by a name that a person can type.
+
+    METHOD[+BRANCH]/DATA/MEMORY[/KEY=VALUE ...]
+
+such as ``onpro+s6mod/cifar100/2000`` or ``onpro+s6mod/cifar100/2000/beta=5``: a bare key is a field of the run itself
+(``statistics``, ``boundaries``) or else an option of the branch, a dotted one any field of the configuration.
+``moe-mose`` names results, not trainings: it is what the experts of a training of ``mose`` predict together. Own data
+has the name of its file or folder, as in ``er/photos/500``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from s6mod.config import assign, merge, nearest
+from s6mod.errors import ConfigError
+from s6mod.presets import BRANCHES, METHODS, datasets, preset
+from s6mod.runs.completion import defaults
+
+PLACED = {"memory_size", "seed"}  # fields that are said otherwise than as changes
+SHARED = {"moe-mose": ("mose", "moe")}  # names of results: the training they come from, and its score table
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment; its seeds are counted elsewhere."""
+
+    method: str
+    branch: str  # "none": the method alone
+    data: str
+    memory: int
+    changes: tuple[str, ...] = ()  # KEY=VALUE, laid over the preset
+    root: str | None = field(default=None, compare=False)  # where own data lies, which names nothing
+
+    @property
+    def learner(self) -> str:
+        """The method with its branch, as in ``er+s6mod``."""
+        return self.method if self.branch == "none" else f"{self.method}+{self.branch}"
+
+    @property
+    def name(self) -> str:
+        """The name that ``parse`` reads."""
+        return "/".join((self.learner, self.data, str(self.memory), *self.changes))
+
+    @property
+    def training(self) -> "Cell":
+        """The cell whose runs give this one's results: itself, unless they are shared."""
+        return replace(self, method=SHARED[self.method][0]) if self.method in SHARED else self
+
+    @property
+    def scores(self) -> str | None:
+        """The score table that predicts; None: the one that the run calls primary."""
+        return SHARED[self.method][1] if self.method in SHARED else None
+
+    @property
+    def base(self) -> "Cell":
+        """The same without a branch: what a gain is measured from."""
+        return replace(self, branch="none", changes=())
+
+    def with_branch(self, branch: str) -> "Cell":
+        """The same with another branch, by its preset."""
+        return replace(self, branch=branch, changes=())
+
+    def but(self, *changes: str) -> "Cell":
+        """The same with these changes, in place of those to the same fields."""
+        fields = {_field(change) for change in changes}
+        return replace(self, changes=(*(each for each in self.changes if _field(each) not in fields), *changes))
+
+    def values(self) -> dict[str, Any]:
+        """Plain values of the configuration of its training: the preset and the changes to it."""
+        training = self.training
+        values = preset(training.method, training.branch, training.data, training.memory)
+        if self.root is not None:
+            values = merge(values, {"data": {"root": self.root}})
+        for change in self.changes:
+            values = assign(values, whole_field(change))
+        return values
+
+
+def whole_field(change: str) -> str:
+    """``KEY=VALUE`` of a cell with its key in full: a bare one may be the run's own, else it is the branch's."""
+    key = change.partition("=")[0]
+    own = {name for name, default in defaults()["run"].items() if not isinstance(default, dict)}
+    return change if "." in key or key in own - PLACED else f"branch.{change}"
+
+
+def _field(change: str) -> str:
+    return whole_field(change).partition("=")[0]
+
+
+def parse(text: str, data: str | None = None, memory: int | None = None, folder: str | None = None) -> Cell:
+    """The cell that ``text`` names; ``data`` (None: digits) and ``memory`` (None: the preset's) if it does not.
+
+    ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
+    """
+    learner, *rest = text.strip().split("/")
+    method, plus, branch = learner.partition("+")
+    changes = tuple(part for part in rest if "=" in part)
+    place = [part for part in rest if "=" not in part]
+    if len(place) > 2:
+        raise ConfigError(f"expected METHOD[+BRANCH]/DATA/MEMORY, got {text!r}; leave out {place[2]!r}")
+    name, root = _name_and_root("digits" if data is None else data)
+    if place and place[0] != name:
+        name, root = place[0], None
+    if method not in (*METHODS, *SHARED):
+        from s6mod.methods import methods  # with torch, which a name of ours can do without
+
+        if method not in methods:
+            raise _unknown("method", method, text, methods.hint(method, *SHARED))
+    if plus and branch not in BRANCHES:
+        from s6mod.branch import branches
+
+        if branch not in branches:
+            raise _unknown("branch", branch, text, branches.hint(branch, "none"))
+    if root is None and name not in datasets():
+        _check_prepared(name, folder, text)
+    if len(place) == 2:
+        if not place[1].isdecimal():
+            raise ConfigError(f"expected a memory size in {text!r}, got {place[1]!r}; write for instance er/digits/200")
+        memory = int(place[1])
+    if memory is None:
+        memory = int(preset(method, "none", name, None).get("memory_size") or defaults()["run"]["memory_size"])
+    if not plus and any(whole_field(change) != change for change in changes):
+        raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
+    return Cell(method, branch if plus else "none", name, memory, changes, root)
+
+
+def parse_all(
+    texts: list[str], data: str | None = None, memory: int | None = None, folder: str | None = None
+) -> Iterator[Cell]:
+    """The cells of comma-separated names, each once, in the order given."""
+    names = [name for text in texts for name in text.split(",") if name.strip()]
+    yield from dict.fromkeys(parse(name, data, memory, folder) for name in names)
+
+
+def _name_and_root(data: str) -> tuple[str, str | None]:
+    """The name of a data set, and where it lies if it is given by its path."""
+    if data in datasets():
+        return data, None
+    from s6mod.data.catalog import spell  # with torch, which a cell that has a preset can do without
+
+    spelled = spell(data)
+    return spelled["name"], spelled.get("root")
+
+
+def _check_prepared(name: str, folder: str | None, text: str) -> None:
+    from s6mod.data import default_root
+
+    place = default_root() if folder is None else Path(folder).expanduser()
+    prepared = tuple(sorted(path.stem for path in place.glob("*.safetensors")))
+    if name not in prepared and Path(name).exists():
+        raise ConfigError(
+            f"expected a known data set in the cell {text!r}, got {name!r}; give your own by its path: --data ./{name}"
+        )
+    if name not in prepared:
+        raise _unknown("data set", name, text, nearest(name, (*datasets(), *prepared)))
+
+
+def _unknown(kind: str, word: str, text: str, hint: str) -> ConfigError:
+    return ConfigError(f"expected a known {kind} in the cell {text!r}, got {word!r}; {hint}")

@@ -1,0 +1,97 @@
+"""The configuration of a run: a learner's, with the data, the stream and the output; and its name.
+
+The hash of everything that can change a result names the run; folders, device and intervals take no part in it.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from s6mod.config import Config
+from s6mod.data import DataConfig, Dataset
+from s6mod.data.streams import StreamConfig
+from s6mod.errors import CheckpointError, ConfigError
+from s6mod.learner.config import LearnerConfig
+from s6mod.methods import methods
+from s6mod.runs import name as naming
+from s6mod.trackers import check_name
+
+
+class OutputConfig(Config):
+    """What is written and how often; none of it changes what is learned."""
+
+    log_every: int = Field(50, ge=1, description="steps between two records of loss terms and branch figures")
+    checkpoint_every: int = Field(1000, ge=1, description="steps between two checkpoints")
+    eval_every: int | None = Field(
+        None, ge=1, description="steps between evaluations within a task; none: at task ends only"
+    )
+    keep_checkpoint: bool = Field(True, description="keep the final state beside the result")
+    track: list[str] = Field(
+        [], description="trackers that mirror the run: tensorboard, wandb, mlflow, or MODULE:CLASS of your own"
+    )
+
+    @field_validator("track")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        return [check_name(name) for name in dict.fromkeys(names)]
+
+
+class RunConfig(LearnerConfig):
+    """A learner's configuration with the data, the stream and the output."""
+
+    num_classes: int | None = Field(None, ge=2, description="capacity; none: as many classes as the data set has")  # type: ignore[assignment]
+    data: DataConfig = DataConfig()
+    stream: StreamConfig = StreamConfig()
+    output: OutputConfig = OutputConfig()
+
+    @property
+    def hash(self) -> str:
+        """Names the run: everything that can change its result, and nothing else."""
+        return naming.run_hash(self.plain())
+
+    @property
+    def cell(self) -> str:
+        """The experiment without its seed: method[+branch]/data/memory."""
+        return naming.cell(self.plain())
+
+    @property
+    def folder_name(self) -> str:
+        """A folder name that a person can read and that no two different runs share."""
+        return naming.folder_name(self.cell, self.seed, self.hash)
+
+    def learner_config(self, dataset: Dataset) -> LearnerConfig:
+        """The learner's part, with the capacity filled in."""
+        if self.num_classes is not None and self.num_classes < dataset.num_classes:
+            raise ConfigError(
+                f"expected num_classes of at least {dataset.num_classes}, which {dataset.name} has, "
+                f"got {self.num_classes}; raise it or leave it out"
+            )
+        values = {name: value for name, value in self.plain().items() if name in LearnerConfig.model_fields}
+        if self.stream.kind == "task-free" and self.boundaries == "given":
+            if methods[self.method.name].needs_boundaries:
+                raise ConfigError(
+                    f"expected a stream that shows boundaries for method {self.method.name!r}, which uses them, "
+                    "got a task-free one; set boundaries=on_new_class or another stream.kind"
+                )
+            values["boundaries"] = "none"
+        return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})
+
+
+def read_run_config(folder: Path) -> RunConfig:
+    """The configuration a run folder was begun with; fields that are newer than the folder have their defaults."""
+    file = folder / "config.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        config, found = RunConfig.parse(content["config"]), naming.run_hash(content["config"])
+    except OSError:
+        raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None
+    except ConfigError as error:  # what is not known here is not damage: a method of one's own, a later version's field
+        raise ConfigError(f"{error} (in {file})") from None
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"expected a run's configuration, got a damaged {file}; restore it") from None
+    if found != content["hash"]:
+        raise CheckpointError(
+            f"expected run {content['hash']} in {folder}, got a config.json that was edited; restore it"
+        )
+    return config

@@ -1,0 +1,340 @@
+"""One run: one learner, one stream, one folder.
+
+The folder holds the configuration, the stream plan, the records (JSON lines), the latest checkpoint and, at the end,
+the result. A run left at any step, politely or by force, goes on from its checkpoint to the same bits. Who takes the
+steps, alone or side by side with other runs, is decided by ``execute``.
+"""
+
+import json
+import math
+import shutil
+import time
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from s6mod.data import Dataset
+from s6mod.data.streams import StreamPlan, make_plan
+from s6mod.engine.checkpoint import Snapshot, Writer, read_state
+from s6mod.errors import CheckpointError, ConfigError
+from s6mod.files import write_whole
+from s6mod.learner import Learner
+from s6mod.metrics import confusion
+from s6mod.runs.alarms import conditions, raise_alarms
+from s6mod.runs.config import RunConfig, read_run_config
+from s6mod.runs.environment import describe, differences
+from s6mod.runs.folder import RunFolder
+from s6mod.runs.summary import summary
+from s6mod.trackers import Mirrors, Subject
+
+
+class Held(ConfigError):  # noqa: N818 - nobody's fault
+    """Another process has the run under way."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands, for a display."""
+
+    step: int
+    steps: int
+    task: int
+    tasks: int
+    samples_per_second: float
+    terms: dict[str, float]
+    accuracy: float | None  # mean over the tasks seen, at the latest evaluation
+    ended: bool  # whether the task has just ended
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run go on."""
+
+    def __call__(self, progress: Progress) -> None:
+        """Called at each record."""
+
+
+@dataclass
+class Cursor:
+    """The run's own state, beside the learner's."""
+
+    position: int = 0  # batches learned
+    rows: dict[str, list[list[float]]] = field(default_factory=dict)  # accuracy per table, after each task
+    seconds: float = 0.0  # this run's share of the time spent in training steps
+    eval_seconds: float = 0.0
+    runs_at_once: int = 1  # the most that ever shared the device with it
+    logged: int = 0  # the position of the latest record of a step
+    alarms: dict[str, int] = field(default_factory=dict)  # see raise_alarms
+
+
+class Run:
+    """One run in one folder, which no other process can have until it is closed."""
+
+    def __init__(
+        self, config: RunConfig, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None
+    ) -> None:
+        self.config, self.folder, self.watch = config, folder, watch
+        self._files = RunFolder(folder)
+        self.hash = self._files.begun_as or config.hash
+        self._states = Writer(folder / "checkpoint")
+        data = dataset if dataset is not None else config.data.load()
+        self.learner = Learner.from_config(config.learner_config(data))
+        self.learner.build(data.image_shape)  # what cannot be built is refused before a folder is made
+        self.dataset = data.to(self.learner.engine.device)
+        self.plan = make_plan(data.train_labels, data.num_classes, config.stream, config.seed)
+        self.cursor = Cursor()
+        if self.learner.engine.device.type == "cuda":
+            torch.set_num_threads(1)  # the host's part of a step is too small to share; more threads only spin
+        self.environment = describe(self.learner.engine.device)
+        subject = Subject(folder, config.cell, config.seed, self.hash, config.plain())
+        self.mirrors = Mirrors(config.output.track, subject)
+        self._accuracy: float | None = None
+        self._terms: dict[str, float] = {}
+        self._diverged = False
+        capacity = self.learner.config.num_classes
+        self._confusion = torch.zeros(capacity, capacity, dtype=torch.int64)  # of the latest evaluation, primary table
+        self._test_rows = [_rows_of(data.test_labels, classes) for classes in self.plan.task_classes]
+
+    # --- life of a run ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def begin(
+        cls, config: RunConfig, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None
+    ) -> "Run":
+        """A run at its first step, in a new folder."""
+        if RunFolder(folder).begun:
+            raise ConfigError(
+                f"expected a folder without a run, got {folder}, which has one; "
+                "go on with --resume or choose another --out"
+            )
+        run = cls(config, folder, dataset, watch)
+        folder.mkdir(parents=True, exist_ok=True)
+        with run._holding():
+            if run._files.begun:
+                raise Held(f"expected a folder without a run, got {folder}, which has just got one; resume it")
+            run.plan.save(folder / "stream.safetensors")
+            content = {
+                "hash": run.hash,
+                "data": run.dataset.fingerprint,
+                "config": config.plain(),
+                "environment": run.environment,
+            }
+            write_whole(folder / "config.json", json.dumps(content, indent=1))
+            run.mirrors.begin(kept=False)
+        return run
+
+    @classmethod
+    def resume(
+        cls,
+        folder: Path,
+        dataset: Dataset | None = None,
+        watch: Watcher | None = None,
+        config: RunConfig | None = None,
+    ) -> "Run":
+        """A run as its folder left it; ``config``: the same run with another device or data folder."""
+        begun_with = read_run_config(folder)  # what is damaged or edited is refused
+        run = cls(config or begun_with, folder, dataset, watch)
+        begun_on = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("data")
+        same = run.plan.hash == StreamPlan.load(folder / "stream.safetensors").hash
+        if not same or begun_on != run.dataset.fingerprint:
+            raise CheckpointError(
+                f"expected the stream that {folder} was begun on, got other data; give the same data set"
+            )
+        with run._holding():
+            if (folder / "checkpoint" / "state.json").exists():
+                run._restore()
+            elif run.result is None and run._files.has_records:
+                warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
+            run.mirrors.begin(kept=run.cursor.position > 0 or run.result is not None)
+        return run
+
+    def close(self) -> None:
+        """Leave the run, wherever it stands: what it has begun to save is on disk, and others may have its folder."""
+        try:
+            self._states.wait()
+        finally:
+            self.mirrors.close()
+            self._files.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(CheckpointError) if error is not None else nullcontext():  # what ended it is what is told
+            self.close()
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The result, if the run has come to its end."""
+        return self._files.result
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """The folder is ours from here on, unless this fails."""
+        if not self._files.hold():
+            raise Held(f"expected {self.folder} to be free, got a run that another process has under way; wait for it")
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def _restore(self) -> None:
+        state, header = read_state(self.folder / "checkpoint")
+        if header["hash"] != self.hash:
+            raise CheckpointError(
+                f"expected a checkpoint of run {self.hash}, got one of {header['hash']} in {self.folder}; "
+                "restore the right one"
+            )
+        if changed := differences(header["environment"], self.environment):
+            warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=3)
+        self.learner.load_state_dict(state["learner"], self.dataset.image_shape)
+        self.cursor = Cursor(**state["cursor"])
+        if self.result is None:  # else the state may be of an earlier step, see _conclude
+            self._files.cut(state["records_bytes"])
+
+    def steps(self) -> Generator[None, None, None]:
+        """Go on to the end, pausing after each batch; a run may be left at any pause. At the end there is a result."""
+        if self.result is None:
+            yield from self._batches()
+            self._conclude()
+        result = self.result
+        assert result is not None
+        self.mirrors.end(result)
+
+    def _batches(self) -> Generator[None, None, None]:
+        if self.cursor.position == 0:
+            self._files.clear()
+        for position, ids, task, is_last in self.plan.batches(self.cursor.position):
+            self._learn(ids)
+            if is_last:
+                self._end_task(task)
+            elif _due(position, self.config.output.eval_every):
+                self._record({"kind": "evaluation", "task": task, "accuracy": self._evaluate(task)})
+            if _due(position, self.config.output.log_every) or is_last:
+                self._log(task, is_last)
+            if _due(position, self.config.output.checkpoint_every):
+                self.checkpoint(beside=not self.config.output.track)  # mirrors may only tell what is on disk
+            yield
+
+    # --- parts of a step --------------------------------------------------------------------------------------
+
+    def _learn(self, ids: Tensor) -> None:
+        rows = ids.to(self.dataset.train_images.device, non_blocking=True)
+        self.learner.learn(self.dataset.train_images[rows], self.dataset.train_labels[ids])
+        self.cursor.position += 1
+
+    def _end_task(self, task: int) -> None:
+        if self.plan.boundaries:
+            self.learner.end_task()
+        row = self._evaluate(task)
+        for name, accuracies in row.items():
+            self.cursor.rows.setdefault(name, []).append(accuracies)
+        self._record({"kind": "task", "task": task, "accuracy": row})
+        if task == self.plan.num_tasks - 1:
+            counts = self._confusion.tolist()
+            self._record({"kind": "confusion", "task": task, "classes": self.plan.task_classes, "counts": counts})
+
+    def _evaluate(self, task: int) -> dict[str, list[float]]:
+        """Accuracy in percent on each task so far, for each score table."""
+        if self.learner.engine.device.type == "cuda":
+            torch.cuda.synchronize(self.learner.engine.device)  # steps still under way are training time
+        begin = time.perf_counter()
+        row: dict[str, list[float]] = {}
+        self._confusion.zero_()
+        for rows in self._test_rows[: task + 1]:
+            tables = self.learner.scores(self.dataset.test_images[rows.to(self.dataset.test_images.device)])
+            labels = self.dataset.test_labels[rows]
+            guesses = {name: table.argmax(1).cpu() for name, table in tables.items()}
+            for name, guess in guesses.items():
+                row.setdefault(name, []).append(100 * (guess == labels).sum().item() / len(labels))
+            self._confusion += confusion(guesses[self.learner.primary], labels, len(self._confusion))
+        primary = row[self.learner.primary]
+        self._accuracy = sum(primary) / len(primary)
+        self.cursor.eval_seconds += time.perf_counter() - begin
+        return row
+
+    def _log(self, task: int, ended: bool) -> None:
+        self._terms = self.learner.losses()
+        if not self._diverged and not all(map(math.isfinite, self._terms.values())):
+            self._diverged = True
+            warnings.warn(
+                f"a loss term of {self.config.cell} seed {self.config.seed} is not finite at step "
+                f"{self.cursor.position}; lower method.optimizer.lr",
+                stacklevel=2,
+            )
+        figures = {name: value.tolist() for name, value in self.learner.figures().items()}
+        self._record({"kind": "step", "task": task, "terms": self._terms, "figures": figures})
+        self._warn_of(task, figures)
+        if self.watch is not None:
+            batch = self.config.stream.batch_size
+            rate = self.cursor.position * batch / max(self.cursor.seconds, 1e-9)
+            self.watch(
+                Progress(
+                    self.cursor.position,
+                    len(self.plan),
+                    task,
+                    self.plan.num_tasks,
+                    rate,
+                    self._terms,
+                    self._accuracy,
+                    ended,
+                )
+            )
+
+    def _warn_of(self, task: int, figures: dict[str, Any]) -> None:
+        """Say what the branches find worrying in their figures."""
+        cursor, met = self.cursor, conditions([peer.branch for peer in self.learner.peers], figures)
+        for sentence in raise_alarms(met, cursor.alarms, cursor.position, cursor.logged):
+            warnings.warn(f"{self.config.cell} seed {self.config.seed}: {sentence}", stacklevel=3)
+            self._record({"kind": "warning", "task": task, "text": sentence})
+        cursor.logged = cursor.position
+
+    def _record(self, record: dict[str, Any]) -> None:
+        self.mirrors.record(self._files.append({"step": self.cursor.position, **record}))
+
+    def checkpoint(self, beside: bool = False) -> None:
+        """Save the state as it is now; ``beside``: it is written while steps go on."""
+        size = self._files.secure()
+        tree = {"learner": self.learner.state_dict(), "cursor": vars(self.cursor), "records_bytes": size}
+        header = {
+            "kind": "run",
+            "hash": self.hash,
+            "config": self.learner.config.plain(),  # with it a Learner can be made of the state
+            "environment": self.environment,
+        }
+        self._states.write(Snapshot.of(tree, header))
+        if not beside:
+            self._states.wait()
+            self.mirrors.secure()
+
+    def _conclude(self) -> None:
+        result = summary(self)
+        with suppress(CheckpointError):
+            self._states.wait()  # whether or not it was saved, the end takes its place
+        if self.config.output.keep_checkpoint:
+            try:
+                self.checkpoint()
+            except CheckpointError as error:  # a full disk, say, must not cost the result, which is small
+                warnings.warn(
+                    f"the final state of {self.config.cell} seed {self.config.seed} is not saved: {error}", stacklevel=2
+                )
+        write_whole(self.folder / "result.json", json.dumps(result, indent=1))
+        if not self.config.output.keep_checkpoint:
+            shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
+
+
+def _due(position: int, every: int | None) -> bool:
+    return every is not None and (position + 1) % every == 0
+
+
+def _rows_of(labels: Tensor, classes: tuple[int, ...]) -> Tensor:
+    return torch.isin(labels, torch.tensor(classes)).nonzero().flatten()

@@ -1,0 +1,217 @@
+"""The run store: run folders are the truth, and public records stand for runs made elsewhere.
+
+There is no index that could be wrong: a scan reads the small files of each run. Nothing here imports torch.
+"""
+
+import functools
+import json
+import os
+import traceback
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from s6mod.errors import CheckpointError, ConfigError
+from s6mod.files import write_whole
+from s6mod.locks import held
+from s6mod.presets import datasets, preset
+from s6mod.runs.completion import complete, departures, engine_departures, setting
+from s6mod.runs.contents import Begun
+from s6mod.runs.name import cell, run_hash
+from s6mod.runs.records import Unsealed, read_result
+
+FAILURE = "failure.txt"  # in a run folder: the traceback of the attempt that failed
+HOMES = (Path("runs"), Path("results"))  # where a store is looked for unless told
+
+Status = Literal["finished", "running", "stopped", "failed"]
+STATUSES: tuple[Status, ...] = ("finished", "running", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run as the store has it; what depends on the configuration is by the present code."""
+
+    path: Path  # its folder, or its record
+    status: Status
+    hash: str  # names the run as the present code would
+    config: dict[str, Any]  # complete
+    environment: dict[str, Any]
+    result: dict[str, Any] | None  # without matrices; None unless finished
+    own_data: str | None = None  # fingerprint of own data, which may change behind its name
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return int(self.config["seed"])
+
+    @property
+    def cell(self) -> str:
+        """The experiment without its seed."""
+        return cell(self.config)
+
+    @cached_property
+    def setting(self) -> str:
+        """What was run, whatever the seed and the engine."""
+        return setting(self.config)
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """How it departs from the preset of its cell, as in a cell's name: a bare key is an option of the branch."""
+        branch = self.config["branch"]["name"] if self.config["branch"] else "none"
+        usual = _usual(self.config["method"]["name"], branch, self.config["data"]["name"], self.config["memory_size"])
+        found = departures(self.config, usual) + engine_departures(self.config, usual)
+        return [change.removeprefix("branch.") for change in found]
+
+    @property
+    def precision(self) -> str:
+        """What it computed in: ``auto`` is bfloat16 on a GPU and float32 on a CPU."""
+        asked = str(self.config["engine"]["precision"])
+        return asked if asked != "auto" else "float32" if self.environment["device"] == "cpu" else "bfloat16"
+
+    def metric(self, name: str, scores: str | None = None) -> float | None:
+        """A metric in percent, of one score table (None: the primary one); None if the run has none such."""
+        if self.result is None:
+            return None
+        metrics = self.result["metrics"].get(scores or self.result["primary"], {})
+        return None if metrics.get(name) is None else float(metrics[name])
+
+
+@dataclass(frozen=True)
+class Store:
+    """What was found, each run once, and a sentence for each thing that could not be read or counts for nothing."""
+
+    runs: list[StoredRun]
+    problems: list[str]
+    repeated: int  # results left out because another of the same run, seed and precision came first
+
+    @property
+    def finished(self) -> list[StoredRun]:
+        """Those that have a result."""
+        return [run for run in self.runs if run.result is not None]
+
+
+def homes() -> list[Path]:
+    """The folders of ``HOMES`` that are here."""
+    return [folder for folder in HOMES if folder.is_dir()]
+
+
+def scan(folders: Iterable[Path]) -> Store:
+    """All runs right below the folders: run folders and records. A run folder or a record may also be given itself.
+
+    Of two results of the same run and precision the first counts, in the order of folders and then of names.
+    """
+    found: list[StoredRun] = []
+    problems: list[str] = []
+    for folder in folders:
+        unsealed = 0
+        for path in _candidates(folder):
+            try:
+                run = _read_run(path)
+            except Unsealed:
+                unsealed += 1
+            except CheckpointError as error:
+                problems.append(str(error))
+            else:
+                found += [run] if run is not None else []
+        if unsealed:
+            problems.append(
+                f"expected a checksum in every record, got {unsealed} without one in {folder}; "
+                f"adopt them with: s6mod runs adopt {folder}"
+            )
+    kept: dict[tuple[str, str | None, str, bool], StoredRun] = {}
+    for run in found:
+        kept.setdefault((run.hash, run.own_data, run.precision, run.result is not None), run)
+    done = {key[:3] for key in kept if key[3]}
+    runs = [run for key, run in kept.items() if key[3] or key[:3] not in done]
+    return Store(_called_apart(runs), problems, sum(run.result is not None for run in found) - len(done))
+
+
+def _candidates(folder: Path) -> list[Path]:
+    if folder.is_file() or (folder / "config.json").exists():
+        return [folder]
+    if not folder.is_dir():
+        raise ConfigError(f"expected a folder with runs or records, got {folder}; check the path")
+    with os.scandir(folder) as entries:
+        paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
+    return sorted(path for path in paths if path.suffix == ".json" or not path.suffix or path.is_dir())
+
+
+def note_failure(folder: Path, error: Exception) -> bool:
+    """Leave the traceback in a run's folder, which is then listed as failed; False if the disk does not take it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / FAILURE, "".join(traceback.format_exception(error)))
+    except OSError:
+        return False
+    return True
+
+
+def _read_run(path: Path) -> StoredRun | None:
+    """The run in a folder or record; None for a folder without a run."""
+    if path.suffix == ".json" and path.is_file():
+        result = read_result(path, sealed=True)
+        return _stored(path, "finished", result, result)
+    try:
+        result = read_result(path / "result.json", sealed=False)
+        return _stored(path, "finished", result, result)
+    except CheckpointError:
+        if (path / "result.json").exists():
+            raise
+    try:
+        content = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        Begun.model_validate(content)
+        status: Status = "running" if held(path) else "failed" if (path / FAILURE).exists() else "stopped"
+        return _stored(path, status, content, None)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError):
+        raise CheckpointError(
+            f"expected a run's configuration, got a damaged {path / 'config.json'}; restore it or remove its folder"
+        ) from None
+
+
+def _stored(path: Path, status: Status, content: dict[str, Any], result: dict[str, Any] | None) -> StoredRun:
+    """A run by the content of its ``config.json`` or its result."""
+    config = complete(content["config"])
+    own_data = None if config["data"]["name"] in datasets() else content.get("data")
+    return StoredRun(path, status, run_hash(config), config, content["environment"], result, own_data)
+
+
+def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
+    """The same runs; where own data of one name, read alike, has several contents, its name gets their fingerprint.
+
+    Cells and settings follow from the name, so that nothing takes the results of one for those of the other.
+    """
+
+    def read(run: StoredRun) -> str:
+        return repr([value for key, value in run.config["data"].items() if key != "root"])
+
+    contents = defaultdict(set)
+    for run in runs:
+        contents[read(run)].add(run.own_data)
+
+    def named(run: StoredRun) -> StoredRun:
+        if len(contents[read(run)]) == 1:
+            return run
+        data = run.config["data"]
+        return replace(run, config=run.config | {"data": data | {"name": f"{data['name']}-{str(run.own_data)[:6]}"}})
+
+    return [named(run) for run in runs]
+
+
+@functools.cache
+def _usual(method: str, branch: str, data: str, memory: int) -> dict[str, Any]:
+    """The complete configuration of a preset, which all runs of a cell are compared with."""
+    return complete(preset(method, branch, data, memory))
+
+
+def settled(folder: Path) -> bool:
+    """Whether the run in this folder has a result that can be read."""
+    try:
+        read_result(folder / "result.json", sealed=False)
+    except CheckpointError:
+        return False
+    return True

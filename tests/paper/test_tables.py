@@ -1,0 +1,174 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from s6mod.paper.published import ALPHA_STUDY, STUDY, Line, Section
+from s6mod.paper.tables import Results, filled
+from s6mod.runs.cells import parse
+from s6mod.runs.store import scan
+
+ROOT = Path(__file__).parents[2]
+ER, OURS, CONTROL = (f"{learner}/cifar100/2000" for learner in ("er", "er+s6mod", "er+confidence"))
+
+
+@pytest.fixture
+def store(tmp_path, write_run):
+    for seed, (base, ours, control) in enumerate([(31.0, 33.0, 34.0), (32.0, 35.0, 33.0), (33.0, 34.0, 36.0)]):
+        write_run(tmp_path, ER, seed=seed, accuracy=base)
+        write_run(tmp_path, OURS, seed=seed, accuracy=ours)
+        write_run(tmp_path, CONTROL, seed=seed, accuracy=control)
+    return tmp_path
+
+
+def rows(store, name):
+    return {(row.cell, row.precision, row.section): row for row in filled(name, Results(scan([store]).finished)).rows}
+
+
+def only(table, cell):
+    [row] = [row for (name, _, _), row in table.items() if name == cell and row.ours]
+    return row
+
+
+def test_ours_stands_beside_the_paper_s_with_gains_paired_by_seed(store):
+    table = rows(store, "1")
+    row = only(table, OURS)
+    assert (row.ours.n, row.ours.mean, row.paper) == (3, 34.0, (34.55, 1.66))
+    assert row.difference == pytest.approx(-0.55)
+    assert row.verdict == "reproduced"
+    assert (row.gain.mean, row.gain.n) == (2.0, 3)
+    assert row.gain.half == pytest.approx(4.303 * 1 / 3**0.5, abs=1e-3)
+    assert (row.ms, row.held) == (4.0, 140_000_000)
+    control = only(table, CONTROL)
+    assert (control.paper, control.verdict, control.gain.mean) == (None, "", pytest.approx(7 / 3))
+    verdicts = [row.verdict for row in table.values()]
+    assert verdicts.count("not run") == 110
+    assert "er+smoothing/cifar100/2000" not in {row.cell for row in table.values()}  # a control that was not run
+
+
+def test_precisions_are_never_averaged(store, write_run):
+    write_run(store, OURS, seed=0, accuracy=50.0, precision="float32")
+    table = [row for row in rows(store, "1").values() if row.cell == OURS]
+    assert [(row.precision, row.ours.n, row.ours.mean) for row in table] == [
+        ("bfloat16", 3, 34.0),
+        ("float32", 1, 50.0),
+    ]
+    assert table[1].gain is None  # nothing of its precision to compare with
+    assert table[1].verdict == "undecided"
+
+
+@pytest.mark.parametrize(("number", "told"), [(1, "1 result was left out"), (2, "2 results were left out")])
+def test_results_that_differ_in_their_engine_alone_are_counted_once_and_told(store, write_run, call, number, told):
+    for seed in range(number):
+        write_run(store, ER, seed=seed, accuracy=99.0, deterministic=True)
+    code, out, err = call("table", "1", "--store", store, "--only-run")
+    assert (code, told in err, "99.00" in out) == (0, True, False)
+
+
+def test_another_setting_is_not_taken_for_the_published_one(store, write_run):
+    write_run(store, f"{OURS}/beta=0.25", seed=7, accuracy=99.0)
+    assert only(rows(store, "1"), OURS).ours.n == 3
+    departed = [row for row in rows(store, "all").values() if "beta=0.25" in row.learner]
+    assert [row.learner for row in departed] == ["er+s6mod (branch.beta=0.25)"] * 2  # by accuracy and by forgetting
+
+
+def test_mose_and_moe_mose_share_a_training_and_mose_s_forgetting(tmp_path, write_run):
+    for seed in range(3):
+        write_run(tmp_path, "mose/cifar10/500", seed=seed, accuracy=60.0 + seed, forgetting=30.0)
+    assert only(rows(tmp_path, "1"), "mose/cifar10/500").ours.mean == 61.0
+    assert only(rows(tmp_path, "1"), "moe-mose/cifar10/500").ours.mean == 63.0
+    assert only(rows(tmp_path, "2"), "mose/cifar10/500").ours.mean == 27.0
+    write_run(tmp_path, "ocm/cifar10/500", forgetting=30.0)
+    assert only(rows(tmp_path, "2"), "ocm/cifar10/500").ours.mean == 30.0
+
+
+@pytest.mark.parametrize(("metric", "verdict"), [("learning_accuracy", "better"), ("forgetting", "below")])
+def test_more_is_better_but_of_forgetting(store, metric, verdict):
+    line = Line("er", parse(ER), (1.0, 0.1))
+    [row] = Results(scan([store]).finished).fill(Section("", metric, (line,)))
+    assert row.verdict == verdict
+
+
+def test_the_ncm_table_reads_the_ncm_scores(store):
+    assert only(rows(store, "ncm"), ER).paper == (36.4, 0.81)
+
+
+def test_one_run_serves_every_study_that_has_it(tmp_path, write_run):
+    write_run(tmp_path, STUDY)
+    write_run(tmp_path, ALPHA_STUDY)
+    table = rows(tmp_path, "sensitivity")
+    assert {row.learner for row in table.values() if row.ours} == {"alpha = 5", "beta = 25"}
+    assert sum(row.ours is not None for row in rows(tmp_path, "patterns").values()) == 2
+
+
+def test_every_format_holds_the_same_rows(store, call):
+    command = ("table", "1", "--store", store, "--only-run", "--format")
+    code, out, err = call(*command, "json")
+    assert code == 0, err
+    plain = json.loads(out)
+    assert {row["cell"] for row in plain} == {ER, OURS, CONTROL}
+    by_csv = list(csv.DictReader(io.StringIO(call(*command, "csv")[1])))
+    assert [float(row["mean"]) for row in by_csv] == [row["mean"] for row in plain]
+    for form, mark in (
+        ("markdown", "| er+s6mod | bf16 | 3 | 34.00±1.00 |"),
+        ("latex", r"er+s6mod & bf16 & 3 & 34.00$\pm$1.00"),
+    ):
+        assert mark in call(*command, form)[1]
+    out = call(*command, "terminal")[1]
+    assert all(len(line) <= 100 for line in out.splitlines())
+    assert "34.00±1.00" in out
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex"])
+def test_a_difference_that_rounds_to_nothing_has_no_minus(tmp_path, write_run, call, form):
+    write_run(tmp_path, ER, accuracy=34.55)
+    write_run(tmp_path, OURS, accuracy=34.549)  # the paper's is 34.55
+    _, out, _ = call("table", "1", "--store", tmp_path, "--only-run", "--format", form)
+    [line] = [line for line in out.splitlines() if line.lstrip("| ").startswith("er+s6mod")]
+    assert line.count("+0.00") == 2  # from the paper's, and from the base's
+    assert "-0.00" not in out
+
+
+def test_the_page_is_written_from_records_and_checked(store, tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    call("runs", "export", "results", store)
+    code, _, err = call("table", "--write", "page.md", "--check")
+    assert (code, "stale" in err) == (2, True)
+    assert call("table", "--write", "page.md")[0] == 0
+    assert call("table", "--write", "page.md", "--check")[0] == 0
+    page = Path("page.md").read_text()
+    assert (
+        "| er+s6mod | bf16 | 3 | 34.00±1.00 | ±2.48 | 34.55±1.66 | -0.55 | reproduced | +2.00±2.48 | 4.0 | 140 |"
+        in page
+    )
+    Path("page.md").write_text(page.replace("34.00", "35.00"))
+    assert call("table", "--write", "page.md", "--check")[0] == 2
+    Path("notes.md").write_text("My own.")
+    code, _, err = call("table", "--write", "notes.md")
+    assert (code, "name another" in err) == (2, True)
+    assert Path("notes.md").read_text() == "My own."
+
+
+def test_the_published_page_is_what_the_records_say(monkeypatch, call):
+    monkeypatch.chdir(ROOT)
+    code, _, err = call("table", "--write", "docs/reproduction.md", "--check")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["table", "3"], "known: 1, 2"),
+        (["table", "--check"], "--write"),
+        (["table", "--store", "nowhere"], "nowhere"),
+        (["runs", "export", "there", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_are_told(tmp_path, monkeypatch, call, words, hint):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*words)
+    assert code == 2
+    assert hint in err
+    assert "Traceback" not in err

@@ -1,0 +1,84 @@
+"""What a run does with streams that are not class-incremental."""
+
+import fakes
+import pytest
+from states import assert_same_tree
+
+from s6mod.config import merge
+from s6mod.data import Dataset, StreamPlan, load
+from s6mod.engine.checkpoint import read_state
+from s6mod.errors import ConfigError
+from s6mod.runs.config import RunConfig
+from s6mod.runs.execute import execute
+from s6mod.runs.run import Run
+
+assert fakes.Duo  # registers the method "duo", which needs boundaries
+
+QUICK = {
+    "method": {"name": "er", "network": {"width": 4}, "memory_batch": 8},
+    "memory_size": 30,
+    "stream": {"tasks": 3, "imbalance": 40.0},
+    "output": {"checkpoint_every": 5},
+}
+
+
+def quick(**over):
+    return RunConfig.parse(merge(QUICK, over))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    full = load("digits")
+    return Dataset.from_arrays(
+        full.train_images[:, :, ::4, ::4], full.train_labels, full.test_images[::5, :, ::4, ::4], full.test_labels[::5]
+    )
+
+
+def finished(config, folder, dataset):
+    """A run that went to its end, with its result."""
+    runs = []
+    [result] = execute([lambda: runs.append(Run.begin(config, folder, dataset)) or runs[0]])
+    return runs[0], result
+
+
+@pytest.mark.parametrize(("kind", "boundaries"), [("blurry", 3), ("repeated", 3), ("task-free", 0)])
+def test_every_kind_fills_the_matrix_of_home_tasks_and_a_task_free_stream_shows_no_boundary(
+    tmp_path, digits, kind, boundaries
+):
+    run, result = finished(quick(stream={"kind": kind}), tmp_path / "r", digits)
+    assert [len(row) for row in result["matrices"]["head"]] == [1, 2, 3]
+    assert result["steps"] == len(run.plan)
+    assert result["stream"] == StreamPlan.load(tmp_path / "r" / "stream.safetensors").hash
+    tested = [set(digits.test_labels[rows].tolist()) for rows in run._test_rows]
+    assert tested == [set(classes) for classes in run.plan.task_classes]
+    assert run.learner.task.index == boundaries
+
+
+def test_a_stream_cut_short_is_evaluated_on_the_tasks_it_reached(tmp_path, digits):
+    run, result = finished(quick(stream={"imbalance": 1.0, "limit": 205}), tmp_path / "r", digits)
+    assert run.plan.num_tasks == 1
+    assert [len(row) for row in result["matrices"]["head"]] == [1]
+    assert result["steps"] == 21
+
+
+def test_a_method_that_needs_boundaries_refuses_a_stream_without(tmp_path, digits):
+    duo = {"method": {"name": "duo", "network": {"width": 4}}, "stream": {"kind": "task-free"}}
+    with pytest.raises(ConfigError, match="'duo', which uses them, got a task-free one; set boundaries=on_new_class"):
+        Run.begin(quick(**duo), tmp_path / "r", digits)
+    assert not (tmp_path / "r").exists()
+    assumed = quick(**duo, boundaries="on_new_class", boundary_patience=1)
+    run, _ = finished(assumed, tmp_path / "r", digits)
+    assert run.learner.task.index > 0
+
+
+def test_a_run_left_in_the_middle_goes_on_to_the_same_bits(tmp_path, digits):
+    config = quick(stream={"kind": "task-free"})
+    finished(config, tmp_path / "straight", digits)
+    with Run.begin(config, tmp_path / "left", digits) as run:
+        for _, _ in zip(range(13), run.steps(), strict=False):
+            pass
+        run.checkpoint()
+    execute([lambda: Run.resume(tmp_path / "left", digits)])
+    states = [read_state(tmp_path / name / "checkpoint")[0] for name in ("straight", "left")]
+    assert_same_tree(*(state["learner"] for state in states))
+    assert states[0]["cursor"]["rows"] == states[1]["cursor"]["rows"]
