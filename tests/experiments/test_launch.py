@@ -23,9 +23,10 @@ from s6mod.experiments.sweep import SweepConfig, make_sweep
 from s6mod.experiments.worker import Event, run_batch
 from s6mod.locks import held
 from s6mod.paper.tables import Results, filled
+from s6mod.run_files import RunFiles
 from s6mod.runs.execute import StopRequest
 from s6mod.runs.run import Run
-from s6mod.runs.store import FAILURE, scan
+from s6mod.runs.store import scan
 from watching import Log
 
 QUICK = {
@@ -69,12 +70,12 @@ def test_a_run_that_fails_leaves_its_traceback_and_does_not_stop_the_others(tmp_
     assert run_batch(batch(todo), None, events.append) is False
     [event] = [event for event in events if event.kind == "failed"]
     assert (event.job, "a bug of somebody's" in event.reason) == (1, True)
-    assert "Traceback" in (todo[1].folder / FAILURE).read_text()
+    assert "Traceback" in RunFiles(todo[1].folder).failure.read_text()
     assert [(todo[k].folder / "result.json").exists() for k in range(3)] == [True, False, True]
     monkeypatch.undo()
     run_batch(batch(todo[1:2]), None, events.append)  # goes on from its checkpoint, and the mark is gone
     assert {run.status for run in scan([tmp_path]).runs} == {"finished"}
-    assert not (todo[1].folder / FAILURE).exists()
+    assert not RunFiles(todo[1].folder).failure.exists()
 
 
 def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
@@ -82,7 +83,7 @@ def test_a_full_disk_is_one_sentence_for_each_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("s6mod.runs.run.write_whole", full)
-    monkeypatch.setattr("s6mod.runs.store.write_whole", full)  # so that not even the traceback finds room
+    monkeypatch.setattr("s6mod.runs.folder.write_whole", full)  # so that not even the traceback finds room
     events = []
     run_batch(batch(jobs(tmp_path, ["er"], "0")), None, events.append)
     [event] = [event for event in events if event.kind == "failed"]

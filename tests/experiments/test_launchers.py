@@ -15,9 +15,10 @@ from s6mod.experiments.follow import Follower, Onlooker
 from s6mod.experiments.launch_ray import RayLauncher, gpu_share
 from s6mod.experiments.launch_slurm import PackJob, SlurmLauncher, _SlurmPool
 from s6mod.experiments.sweep import SweepConfig, make_sweep
+from s6mod.run_files import RunFiles
 from s6mod.runs.execute import StopRequest
 from s6mod.runs.run import Run
-from s6mod.runs.store import FAILURE, scan
+from s6mod.runs.store import scan
 from watching import Log
 
 QUICK = {
@@ -137,7 +138,7 @@ def test_a_damaged_result_is_a_failure_wherever_it_is_met(tmp_path, monkeypatch)
     job.folder.mkdir()
     for text in ("", "{", "{}"):
         (job.folder / "result.json").write_text(text)
-        (job.folder / FAILURE).unlink(missing_ok=True)
+        RunFiles(job.folder).failure.unlink(missing_ok=True)
         log = Log()
         outcome = Onlooker().launch([job], log)
         assert (log.ended, log.failures) == ([], [(job.name, False)])
@@ -313,7 +314,7 @@ def test_an_onlooker_watches_until_all_have_ended_or_are_lost(tmp_path, monkeypa
     todo = quick(tmp_path, "0-1")
     make_packs(todo[:1], None)[0].run()
     todo[1].folder.mkdir()
-    (todo[1].folder / FAILURE).write_text("Traceback\n  ...\nRuntimeError: a bug of somebody's\n")
+    RunFiles(todo[1].folder).failure.write_text("Traceback\n  ...\nRuntimeError: a bug of somebody's\n")
     log = Log()
     outcome = Onlooker().launch(todo, log)
     assert log.ended == [todo[0].name]

@@ -8,18 +8,19 @@ import sys
 import pytest
 
 from s6mod.errors import ConfigError
+from s6mod.run_files import RunFiles
 from s6mod.runs.cells import parse
 from s6mod.runs.completion import defaults
 from s6mod.runs.listing import as_rows, lines
 from s6mod.runs.records import export
-from s6mod.runs.store import FAILURE, scan
+from s6mod.runs.store import scan
 
 
 def test_a_run_is_finished_running_stopped_or_failed(tmp_path, write_run):
     write_run(tmp_path, "er/digits", seed=0)
     running, failed = (write_run(tmp_path, "er/digits", seed=seed, accuracy=None) for seed in (1, 2))
     write_run(tmp_path, "er/digits", seed=3, accuracy=None)
-    (failed / FAILURE).write_text("Traceback ...")
+    RunFiles(failed).failure.write_text("Traceback ...")
     (tmp_path / "notes").mkdir()  # not a run
     lock = os.open(running, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from s6mod.config import merge
 from s6mod.data import DataConfig, Dataset, StreamPlan
-from s6mod.engine.checkpoint import read_state
+from s6mod.engine.checkpoint import has_state, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.errors import CheckpointError
 from s6mod.learner import Learner
+from s6mod.run_files import RunFiles
 from s6mod.runs.config import RunConfig, read_run_config
 from s6mod.runs.folder import RunFolder
 
@@ -41,7 +42,7 @@ class Opened:
 
     def records(self) -> list[dict[str, Any]]:
         """What it recorded on its way."""
-        file = self.folder / "records.jsonl"
+        file = RunFiles(self.folder).records
         try:
             return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError):
@@ -61,22 +62,23 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
     if data_root is not None:
         elsewhere["data"] = {"root": data_root}
     config = RunConfig.parse(merge(read_run_config(folder).plain(), elsewhere))
-    if not (folder / "result.json").exists():
+    files = RunFolder(folder)
+    if not files.result.exists():
         raise CheckpointError(
             f"expected a finished run, got {folder} without a result; "
             f"go on with: s6mod train --resume {shlex.quote(str(folder))}"
         )
-    if not (folder / "checkpoint" / "state.json").exists():
+    if not has_state(files.checkpoint):
         raise CheckpointError(
             f"expected a checkpoint in {folder}, got none; run it again with --set output.keep_checkpoint=true"
         )
-    state, header = read_state(folder / "checkpoint")
-    begun_as = RunFolder(folder).begun_as
+    state, header = read_state(files.checkpoint)
+    begun_as = files.begun_as
     if header["hash"] != begun_as:
         raise CheckpointError(
             f"expected a checkpoint of run {begun_as}, got one of {header['hash']} in {folder}; restore it"
         )
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    result = json.loads(files.result.read_text(encoding="utf-8"))
     position = state["cursor"]["position"]
     if position != result["steps"]:
         raise CheckpointError(
@@ -91,7 +93,7 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
             f"expected a run with finite weights, got {folder}, which diverged; run it again with a lower "
             "method.optimizer.lr"
         )
-    plan = StreamPlan.load(folder / "stream.safetensors")
+    plan = StreamPlan.load(files.stream)
     return Opened(folder, config, learner, dataset.to(learner.engine.device), plan)
 
 

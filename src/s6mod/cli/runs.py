@@ -85,11 +85,12 @@ def export(
     ] = None,
 ) -> None:
     """Write a small public record, without checkpoints, of every finished run."""
+    from s6mod.run_files import RunFiles
     from s6mod.runs.records import export as export_record
     from s6mod.runs.store import scan
 
     found = scan(folders or [Path("runs")])
-    results = [run.path / "result.json" for run in found.finished if run.path.is_dir()]
+    results = [RunFiles(run.path).result for run in found.finished if run.path.is_dir()]
     _take(results, lambda result: export_record(result, into), found.problems)
 
 

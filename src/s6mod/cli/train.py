@@ -91,9 +91,9 @@ def train(
     from s6mod.experiments.sweep import numbers
     from s6mod.runs.config import RunConfig, read_run_config
     from s6mod.runs.execute import execute
+    from s6mod.runs.folder import RunFolder
     from s6mod.runs.records import read_result
     from s6mod.runs.run import Run
-    from s6mod.runs.store import FAILURE, note_failure
     from s6mod.trackers import require
 
     console = Console(emoji=False)
@@ -114,8 +114,8 @@ def train(
         return
 
     require(base.output.track)
-    if resume is not None and not base.output.track and (resume / "result.json").exists():
-        _show([read_result(resume / "result.json", sealed=False)], folders, console)  # whether or not the data is there
+    if resume is not None and not base.output.track and (file := RunFolder(resume).result).exists():
+        _show([read_result(file, sealed=False)], folders, console)  # whether or not the data is there
         return
     with RunDisplay(console, quiet) as display:
         dataset = configs[0].data.load().to(Engine.resolve(configs[0].engine).device)
@@ -123,19 +123,14 @@ def train(
         under_way: set[int] = set()  # runs that are not are somebody else's, or none
 
         def make(number: int, each: RunConfig, folder: Path) -> Run:
-            watch = display.watch(each)
-            begun = seeds is not None and (folder / "config.json").exists()  # the same command goes on where it was
-            if resume is not None or begun:
-                run = Run.resume(folder, dataset, watch, each)
-            else:
-                run = Run.begin(each, folder, dataset, watch)
-            (folder / FAILURE).unlink(missing_ok=True)
+            anew = resume is None and seeds is None  # else the same command goes on where it was
+            run = (Run.begin if anew else Run.open)(each, folder, dataset, display.watch(each))
             under_way.add(number)
             return run
 
         def failed(number: int, error: Exception) -> None:
             if number in under_way:
-                note_failure(folders[number], error)
+                RunFolder(folders[number]).note_failure(error)
             raise error
 
         pairs = zip(configs, folders, strict=True)

@@ -31,6 +31,11 @@ READINGS = 20  # of a state that is replaced each time while it is read, before 
 Tree = dict[str, Any]
 
 
+def has_state(folder: Path) -> bool:
+    """Whether a state was saved there."""
+    return (folder / STATE).exists()
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A state at one moment, on the host; whatever changes afterwards does not change it."""

@@ -12,9 +12,10 @@ from s6mod.data import StreamPlan
 from s6mod.errors import CheckpointError, S6modError
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
 from s6mod.experiments.sweep import Job
+from s6mod.run_files import RunFiles
 from s6mod.runs.execute import stopping_politely
 from s6mod.runs.records import read_result
-from s6mod.runs.store import FAILURE, settled
+from s6mod.runs.store import settled
 
 QUIET = 10.0  # seconds after which a failed run that nobody tries again counts as lost
 
@@ -43,10 +44,10 @@ class Follower:
     def _look_at(self, job: Job) -> None:
         try:
             if job.name not in self._seen:
-                steps = len(StreamPlan.load(job.folder / "stream.safetensors"))
+                steps = len(StreamPlan.load(RunFiles(job.folder).stream))
                 self._seen[job.name] = _Seen(steps)
             seen = self._seen[job.name]
-            with (job.folder / "records.jsonl").open("rb") as file:
+            with RunFiles(job.folder).records.open("rb") as file:
                 size = file.seek(0, 2)
                 file.seek(seen.size if size >= seen.size else 0)  # shorter: the run went back to its checkpoint
                 lines = file.read(size).splitlines(keepends=True)
@@ -95,11 +96,11 @@ class Onlooker:
 
 def _failure(job: Job) -> str:
     """Why nobody will go on with a run: a damaged result, or the last line of the traceback it left; else nothing."""
-    result = job.folder / "result.json"
+    files = RunFiles(job.folder)
     try:
-        if result.exists():
-            read_result(result, sealed=False)
-        return (job.folder / FAILURE).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+        if files.result.exists():
+            read_result(files.result, sealed=False)
+        return files.failure.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
     except CheckpointError as error:
         return str(error)
     except (OSError, IndexError):

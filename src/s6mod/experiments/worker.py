@@ -23,9 +23,8 @@ from s6mod.engine.settings import Engine
 from s6mod.errors import S6modError
 from s6mod.runs.config import RunConfig
 from s6mod.runs.execute import Interrupted, execute, stopping_politely
-from s6mod.runs.records import read_result
+from s6mod.runs.folder import RunFolder
 from s6mod.runs.run import Held, Progress, Run
-from s6mod.runs.store import FAILURE, note_failure
 
 
 @dataclass(frozen=True)
@@ -89,12 +88,7 @@ def run_batch(batch: Batch, at_once: int | None, tell: Callable[[Event], None]) 
             tell(Event("progress", number, progress.step, progress.steps))
 
         data = dataset_on(Engine.resolve(config.engine).device, config.data)
-        (folder / FAILURE).unlink(missing_ok=True)
-        if (folder / "result.json").exists():  # what is damaged is refused in a sentence
-            read_result(folder / "result.json", sealed=False)
-        if (folder / "config.json").exists():
-            return Run.resume(folder, data, watch, config)
-        return Run.begin(config, folder, data, watch)
+        return Run.open(config, folder, data, watch)
 
     try:
         execute((partial(make, number, *job) for number, job in enumerate(batch)), at_once, failed)
@@ -119,7 +113,8 @@ def _reason(error: Exception, folder: Path) -> str:
         sentence = f"expected to read and write {where}, got: {error.strerror}; mend that and try again"
     else:
         sentence = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    return f"{sentence} (traceback: {folder / FAILURE})" if note_failure(folder, error) else sentence
+    files = RunFolder(folder)
+    return f"{sentence} (traceback: {files.failure})" if files.note_failure(error) else sentence
 
 
 @cache

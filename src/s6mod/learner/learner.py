@@ -28,6 +28,7 @@ from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Plan, Task, methods
 from s6mod.random import derive_seed, generator, set_state
+from s6mod.run_files import RunFiles
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
@@ -287,8 +288,9 @@ class Learner:
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
         folder = Path(folder)
-        home = folder.parent if folder.name == "checkpoint" else folder
-        if all((home / name).exists() for name in ("config.json", "stream.safetensors")):
+        around = RunFiles(folder.parent)
+        run = around if folder == around.checkpoint else RunFiles(folder)
+        if run.config.exists() and run.stream.exists():
             raise CheckpointError(
                 f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
             )
@@ -309,7 +311,7 @@ class Learner:
 
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
-        inside = Path(folder) / "checkpoint"  # of a run
+        inside = RunFiles(Path(folder)).checkpoint
         state, header = read_state(inside if inside.is_dir() else Path(folder))
         if "config" not in header:
             raise CheckpointError(

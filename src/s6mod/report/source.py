@@ -12,6 +12,7 @@ from typing import Any
 
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.report.charts import Figure
+from s6mod.run_files import RunFiles
 from s6mod.runs.store import StoredRun, scan
 
 PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
@@ -102,7 +103,7 @@ def read_study(path: Path) -> Study:
 
 
 def _read(run: StoredRun) -> RunData:
-    result = run.path / "result.json" if run.path.is_dir() else run.path
+    result = RunFiles(run.path).result if run.path.is_dir() else run.path
     try:
         records = _records(run)
         if run.result is not None:
@@ -122,7 +123,7 @@ def _read(run: StoredRun) -> RunData:
 
 
 def _records(run: StoredRun) -> list[dict[str, Any]]:
-    file = run.path / "records.jsonl"
+    file = RunFiles(run.path).records
     if not run.path.is_dir() or not file.exists():
         return []
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -164,7 +165,7 @@ def _planned_steps(folder: Path) -> int | None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(folder / "stream.safetensors", "np") as plan:
+        with safe_open(RunFiles(folder).stream, "np") as plan:
             return int(plan.get_slice("batch_tasks").get_shape()[0])
     except (OSError, SafetensorError):
         return None

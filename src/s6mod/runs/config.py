@@ -14,6 +14,7 @@ from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods import methods
+from s6mod.run_files import RunFiles
 from s6mod.runs import name as naming
 from s6mod.trackers import check_name
 
@@ -80,7 +81,7 @@ class RunConfig(LearnerConfig):
 
 def read_run_config(folder: Path) -> RunConfig:
     """The configuration a run folder was begun with; fields that are newer than the folder have their defaults."""
-    file = folder / "config.json"
+    file = RunFiles(folder).config
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         config, found = RunConfig.parse(content["config"]), naming.run_hash(content["config"])

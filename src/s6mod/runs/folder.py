@@ -1,4 +1,4 @@
-"""The folder of a run as the run itself uses it: kept from other processes, with records that only grow.
+"""The folder of a run as its run uses it: kept from other processes, with records that only grow.
 
 What is replaced whole (configuration, checkpoint, result) is written by ``run``.
 """
@@ -6,53 +6,56 @@ What is replaced whole (configuration, checkpoint, result) is written by ``run``
 import json
 import math
 import os
+import traceback
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from s6mod.errors import CheckpointError
+from s6mod.files import write_whole
 from s6mod.locks import hold, let_go
+from s6mod.run_files import RunFiles
 
 PARTS = {"cell", "seed", "primary", "metrics", "matrices", "steps", "ms_per_step"}  # of a result, as others read it
 
 
-class RunFolder:
+class RunFolder(RunFiles):
     """One folder, for one run."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.records = path / "records.jsonl"
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self._let_go: Callable[[], object] = lambda: None
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a run in it, or what is left of one."""
-        return any((self.path / name).exists() for name in ("config.json", "result.json"))
 
     @property
     def begun_as(self) -> str | None:
         """The hash that the run was begun with, if there is one; a later version may have more fields to hash."""
-        file = self.path / "config.json"
-        return str(json.loads(file.read_text(encoding="utf-8"))["hash"]) if file.exists() else None
+        return str(json.loads(self.config.read_text(encoding="utf-8"))["hash"]) if self.config.exists() else None
 
-    @property
-    def result(self) -> dict[str, Any] | None:
+    def read_result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
-        file = self.path / "result.json"
-        if not file.exists():
+        if not self.result.exists():
             return None
         try:
-            result = json.loads(file.read_text(encoding="utf-8"))
+            result = json.loads(self.result.read_text(encoding="utf-8"))
         except ValueError:
             result = None
         if not isinstance(result, dict) or PARTS - result.keys():
-            raise CheckpointError(f"expected a run's result, got a damaged {file}; remove it and resume")
+            raise CheckpointError(f"expected a run's result, got a damaged {self.result}; remove it and resume")
         return result
+
+    def note_failure(self, error: Exception) -> bool:
+        """Leave the traceback, so that the run is listed as failed; False if the disk does not take it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self.failure, "".join(traceback.format_exception(error)))
+        except OSError:
+            return False
+        return True
 
     def hold(self) -> bool:
         """Keep it until it is released: two processes must not write one run. False: another has it."""
-        handle = hold(self.path)
+        handle = hold(self.folder)
         if handle is not None:
             self._let_go = weakref.finalize(self, let_go, handle)  # at most once, and if nobody else does
         return handle is not None

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from s6mod.errors import CheckpointError
 from s6mod.files import write_new, write_whole
+from s6mod.run_files import RunFiles
 from s6mod.runs.contents import Finished
 from s6mod.runs.name import folder_name
 
@@ -45,7 +46,7 @@ def read_result(file: Path, sealed: bool) -> dict[str, Any]:
 
 def read_matrix(path: Path, scores: str | None = None) -> list[list[float]]:
     """The rows of an accuracy matrix of a run folder or record; of one score table (None: the primary one)."""
-    file = path / "result.json" if path.is_dir() else path
+    file = RunFiles(path).result if path.is_dir() else path
     content = _parse(file, _read(file))
     name = scores or content["primary"]
     rows: list[list[float]] | None = content.get("matrices", {}).get(name)
@@ -108,7 +109,7 @@ def _parse(file: Path, text: str) -> dict[str, Any]:
         content = json.loads(text)
         version = content["format"]
     except (ValueError, KeyError, TypeError):
-        hint = "remove it" if file.name == "result.json" else "give run folders and records alone"
+        hint = "remove it" if file == RunFiles(file.parent).result else "give run folders and records alone"
         raise CheckpointError(f"expected the result of a run, got something else in {file}; {hint}") from None
     if version != FORMAT:
         raise CheckpointError(

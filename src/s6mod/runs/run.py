@@ -22,7 +22,7 @@ from torch import Tensor
 
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
-from s6mod.engine.checkpoint import Snapshot, Writer, read_state
+from s6mod.engine.checkpoint import Snapshot, Writer, has_state, read_state
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import write_whole
 from s6mod.learner import Learner
@@ -31,6 +31,7 @@ from s6mod.runs.alarms import conditions, raise_alarms
 from s6mod.runs.config import RunConfig, read_run_config
 from s6mod.runs.environment import describe, differences
 from s6mod.runs.folder import RunFolder
+from s6mod.runs.records import read_result
 from s6mod.runs.summary import summary
 from s6mod.trackers import Mirrors, Subject
 
@@ -82,7 +83,7 @@ class Run:
         self.config, self.folder, self.watch = config, folder, watch
         self._files = RunFolder(folder)
         self.hash = self._files.begun_as or config.hash
-        self._states = Writer(folder / "checkpoint")
+        self._states = Writer(self._files.checkpoint)
         data = dataset if dataset is not None else config.data.load()
         self.learner = Learner.from_config(config.learner_config(data))
         self.learner.build(data.image_shape)  # what cannot be built is refused before a folder is made
@@ -118,14 +119,14 @@ class Run:
         with run._holding():
             if run._files.begun:
                 raise Held(f"expected a folder without a run, got {folder}, which has just got one; resume it")
-            run.plan.save(folder / "stream.safetensors")
+            run.plan.save(run._files.stream)
             content = {
                 "hash": run.hash,
                 "data": run.dataset.fingerprint,
                 "config": config.plain(),
                 "environment": run.environment,
             }
-            write_whole(folder / "config.json", json.dumps(content, indent=1))
+            write_whole(run._files.config, json.dumps(content, indent=1))
             run.mirrors.begin(kept=False)
         return run
 
@@ -140,19 +141,34 @@ class Run:
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
         begun_with = read_run_config(folder)  # what is damaged or edited is refused
         run = cls(config or begun_with, folder, dataset, watch)
-        begun_on = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("data")
-        same = run.plan.hash == StreamPlan.load(folder / "stream.safetensors").hash
+        begun_on = json.loads(run._files.config.read_text(encoding="utf-8")).get("data")
+        same = run.plan.hash == StreamPlan.load(run._files.stream).hash
         if not same or begun_on != run.dataset.fingerprint:
             raise CheckpointError(
                 f"expected the stream that {folder} was begun on, got other data; give the same data set"
             )
         with run._holding():
-            if (folder / "checkpoint" / "state.json").exists():
+            if has_state(run._files.checkpoint):
                 run._restore()
             elif run.result is None and run._files.has_records:
                 warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
             run.mirrors.begin(kept=run.cursor.position > 0 or run.result is not None)
         return run
+
+    @classmethod
+    def open(
+        cls, config: RunConfig, folder: Path, dataset: Dataset | None = None, watch: Watcher | None = None
+    ) -> "Run":
+        """A run that is begun, gone on with, or found done, as its folder has it; a note of failure is taken away."""
+        files = RunFolder(folder)
+        if files.result.exists():
+            read_result(files.result, sealed=False)  # what is damaged is refused
+        files.failure.unlink(missing_ok=True)
+        return (
+            cls.resume(folder, dataset, watch, config)
+            if files.config.exists()
+            else cls.begin(config, folder, dataset, watch)
+        )
 
     def close(self) -> None:
         """Leave the run, wherever it stands: what it has begun to save is on disk, and others may have its folder."""
@@ -174,7 +190,7 @@ class Run:
     @property
     def result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
-        return self._files.result
+        return self._files.read_result()
 
     @contextmanager
     def _holding(self) -> Iterator[None]:
@@ -188,7 +204,7 @@ class Run:
             raise
 
     def _restore(self) -> None:
-        state, header = read_state(self.folder / "checkpoint")
+        state, header = read_state(self._files.checkpoint)
         if header["hash"] != self.hash:
             raise CheckpointError(
                 f"expected a checkpoint of run {self.hash}, got one of {header['hash']} in {self.folder}; "
@@ -327,9 +343,9 @@ class Run:
                 warnings.warn(
                     f"the final state of {self.config.cell} seed {self.config.seed} is not saved: {error}", stacklevel=2
                 )
-        write_whole(self.folder / "result.json", json.dumps(result, indent=1))
+        write_whole(self._files.result, json.dumps(result, indent=1))
         if not self.config.output.keep_checkpoint:
-            shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
+            shutil.rmtree(self._files.checkpoint, ignore_errors=True)
 
 
 def _due(position: int, every: int | None) -> bool:

@@ -6,7 +6,6 @@ There is no index that could be wrong: a scan reads the small files of each run.
 import functools
 import json
 import os
-import traceback
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,15 +14,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import write_whole
 from s6mod.locks import held
 from s6mod.presets import datasets, preset
+from s6mod.run_files import RunFiles
 from s6mod.runs.completion import complete, departures, engine_departures, setting
 from s6mod.runs.contents import Begun
 from s6mod.runs.name import cell, run_hash
 from s6mod.runs.records import Unsealed, read_result
 
-FAILURE = "failure.txt"  # in a run folder: the traceback of the attempt that failed
 HOMES = (Path("runs"), Path("results"))  # where a store is looked for unless told
 
 Status = Literal["finished", "running", "stopped", "failed"]
@@ -130,7 +128,7 @@ def scan(folders: Iterable[Path]) -> Store:
 
 
 def _candidates(folder: Path) -> list[Path]:
-    if folder.is_file() or (folder / "config.json").exists():
+    if folder.is_file() or RunFiles(folder).config.exists():
         return [folder]
     if not folder.is_dir():
         raise ConfigError(f"expected a folder with runs or records, got {folder}; check the path")
@@ -139,37 +137,28 @@ def _candidates(folder: Path) -> list[Path]:
     return sorted(path for path in paths if path.suffix == ".json" or not path.suffix or path.is_dir())
 
 
-def note_failure(folder: Path, error: Exception) -> bool:
-    """Leave the traceback in a run's folder, which is then listed as failed; False if the disk does not take it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / FAILURE, "".join(traceback.format_exception(error)))
-    except OSError:
-        return False
-    return True
-
-
 def _read_run(path: Path) -> StoredRun | None:
     """The run in a folder or record; None for a folder without a run."""
     if path.suffix == ".json" and path.is_file():
         result = read_result(path, sealed=True)
         return _stored(path, "finished", result, result)
+    files = RunFiles(path)
     try:
-        result = read_result(path / "result.json", sealed=False)
+        result = read_result(files.result, sealed=False)
         return _stored(path, "finished", result, result)
     except CheckpointError:
-        if (path / "result.json").exists():
+        if files.result.exists():
             raise
     try:
-        content = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        content = json.loads(files.config.read_text(encoding="utf-8"))
         Begun.model_validate(content)
-        status: Status = "running" if held(path) else "failed" if (path / FAILURE).exists() else "stopped"
+        status: Status = "running" if held(path) else "failed" if files.failure.exists() else "stopped"
         return _stored(path, status, content, None)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
         raise CheckpointError(
-            f"expected a run's configuration, got a damaged {path / 'config.json'}; restore it or remove its folder"
+            f"expected a run's configuration, got a damaged {files.config}; restore it or remove its folder"
         ) from None
 
 
@@ -211,7 +200,7 @@ def _usual(method: str, branch: str, data: str, memory: int) -> dict[str, Any]:
 def settled(folder: Path) -> bool:
     """Whether the run in this folder has a result that can be read."""
     try:
-        read_result(folder / "result.json", sealed=False)
+        read_result(RunFiles(folder).result, sealed=False)
     except CheckpointError:
         return False
     return True

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from s6mod.files import write_whole
+from s6mod.run_files import RunFiles
 from s6mod.trackers.base import Subject, Tracker, tracker_class
 
 STATE = "trackers.json"  # in the run folder: by tracker, its run there and whether that has its end
@@ -63,7 +64,7 @@ class _Mirror:
         self.warned = False
 
     def begin(self, kept: bool) -> None:
-        if (self.subject.folder / "result.json").exists() and self._state().get("ended"):
+        if RunFiles(self.subject.folder).result.exists() and self._state().get("ended"):
             return
         with self._guarded():
             self._open(kept)
@@ -121,7 +122,7 @@ class _Mirror:
 
     def _new_records(self) -> list[dict[str, Any]]:
         """Those that were not read yet; while a tracker is open, records only grow."""
-        path = self.subject.folder / "records.jsonl"
+        path = RunFiles(self.subject.folder).records
         if not path.exists():
             return []
         with path.open("rb") as file:

@@ -205,10 +205,8 @@ class Worker:
                 report(config.seed, [fmean(row) for row in rows], progress.tasks)
 
         def make() -> Run:
-            begun = (folder / "config.json").exists()
-            run = Run.resume(folder, data, watch, config) if begun else Run.begin(config, folder, data, watch)
-            runs.append(run)
-            return run
+            runs.append(Run.open(config, folder, data, watch))
+            return runs[0]
 
         while True:
             _obey(request)
