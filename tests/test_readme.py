@@ -1,6 +1,7 @@
 """What the documentation shows, works: its programs run, its commands parse, its tables and links are complete."""
 
 import importlib
+import inspect
 import re
 import shlex
 import subprocess
@@ -15,7 +16,7 @@ import yaml
 from records import records_of
 from s6mod import cli
 from s6mod.branch import branches
-from s6mod.methods import methods
+from s6mod.methods import Method, base, methods
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -153,6 +154,21 @@ def test_the_page_on_design_lists_every_room():
     package = ROOT / "src" / "s6mod"
     rooms = [f"{room.parent.name}/" for room in package.glob("*/__init__.py")]
     assert sorted(listed) == sorted(rooms + [file.name for file in package.glob("[a-z]*.py")])
+
+
+def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_written():
+    text = (ROOT / "docs" / "design.md").read_text()
+    verbs = {name: verb for name, verb in vars(Method).items() if inspect.isfunction(verb) and name[0] != "_"}
+    signatures = [f"{name}({', '.join(list(inspect.signature(verb).parameters)[1:])})" for name, verb in verbs.items()]
+    rows = table_after(text, "**Method.**")
+    assert [row[0] for row in rows] == signatures
+    must = [name for name, verb in verbs.items() if "NotImplementedError" in verb.__code__.co_names]
+    assert [name for name, row in zip(verbs, rows, strict=True) if "default: " not in row[2]] == must
+    for told in (text, inspect.getdoc(Method)):
+        assert re.search(r"`plan`+, `+draw`+ and `+losses`", told)
+    assert "ten verbs" in base.__doc__
+    assert "Ten verbs." in text
+    assert (len(verbs), must) == (10, ["plan", "draw", "losses"])
 
 
 def anchors(page):

@@ -16,7 +16,7 @@ from s6mod.errors import ConfigError
 from s6mod.experiments.worker import _receive
 from s6mod.methods import MethodConfig, methods
 from s6mod.methods.er import ER, ERConfig
-from s6mod.methods.pairs import pair
+from s6mod.methods.pairs import ERCCLDC, ERCCLDCConfig
 from s6mod.runs import completion as schema
 from s6mod.runs.cells import parse
 from s6mod.runs.config import RunConfig
@@ -82,6 +82,14 @@ def install(tmp_path, monkeypatch):
 
 class MineConfig(ERConfig):
     name: Literal["mine"] = "mine"
+
+
+class MinePairConfig(ERCCLDCConfig):
+    name: Literal["mine-ccldc"] = "mine-ccldc"
+
+
+class MinePair(ERCCLDC):
+    config_class = MinePairConfig
 
 
 def mine(config=MineConfig, qualname="Mine"):
@@ -175,8 +183,8 @@ def test_a_worker_that_does_not_know_a_method_says_so():
 
 def test_the_kept_defaults_are_of_our_own_parts_and_those_of_others_are_asked_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    methods.register("mine")(pairless := mine())
-    pair(pairless)
+    methods.register("mine")(mine())
+    methods.register("mine-ccldc")(MinePair)
     schema.defaults.cache_clear()
     try:
         kept = schema.defaults()

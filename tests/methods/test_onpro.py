@@ -22,9 +22,9 @@ WIDTH = 8  # of projections
 batch = partial(learners.batch, side=16)
 
 
-def small(branch=None, method=None, memory_size=30, **options):
+def small(branch=None, method=None, memory_size=30, name="onpro", **options):
     method = {"memory_batch": MEMORY, "base_rate": 0.5} | (method or {})
-    return learners.small("onpro", branch, method, memory_size=memory_size, **options)
+    return learners.small(name, branch, method, memory_size=memory_size, **options)
 
 
 def run(learner, start, stop):
@@ -36,9 +36,9 @@ def run(learner, start, stop):
     return learner
 
 
-def later(steps=1, **method):
+def later(steps=1, name="onpro", **method):
     """A learner that has taken this many steps of its second task."""
-    return run(small(method=method), 0, TASK + steps)
+    return run(small(method=method, name=name), 0, TASK + steps)
 
 
 def terms_of(learner, position=TASK, classes=ORDER[2:4]):
@@ -291,29 +291,26 @@ def test_trap_mixed_labels_of_the_uniform_loss_meet_only_their_own_copies(monkey
 
 
 def test_the_chain_starts_from_the_stream_and_after_the_first_task_from_the_mixed_memory_too():
-    learner = run(small(), 0, 2)
+    learner = run(small(name="onpro-ccldc"), 0, 2)
     views, x, y = views_of(learner, ORDER[:2])
-    images, labels = learner.method.chain_batch(views)
-    assert torch.equal(images, to_float(x))
-    assert torch.equal(labels, y)
+    assert torch.equal(views.chain[0], to_float(x))
+    assert torch.equal(views.labels, y)
 
-    learner = later(1, mixup_probability=1.0)
+    learner = later(1, "onpro-ccldc", mixup_probability=1.0)
     views, x, y = views_of(learner, ORDER[2:4])
-    images, labels = learner.method.chain_batch(views)
-    assert torch.equal(images, torch.cat([to_float(x), views.images]))
-    assert torch.equal(labels[:STREAM], y)
-    assert labels.dtype == torch.int64
+    assert torch.equal(views.chain[0], torch.cat([to_float(x), views.own.images]))
+    assert torch.equal(views.labels[:STREAM], y)
+    assert views.labels.dtype == torch.int64
 
 
 @pytest.mark.parametrize("truncate", [True, False])
 def test_trap_labels_of_mixed_images_in_the_chain(truncate):
-    learner = later(1, mixup_probability=1.0, truncate_mixed_labels=truncate)
+    learner = later(1, "onpro-ccldc", mixup_probability=1.0, truncate_mixed_labels=truncate)
     strange = 0
     for _ in range(6):
         views, _, _ = views_of(learner, ORDER[2:4])
-        targets = views.targets
-        _, labels = learner.method.chain_batch(views)
-        for label, a, b, mix in zip(labels[STREAM:], targets.labels, targets.partners, targets.mix, strict=True):
+        targets = views.own.targets
+        for label, a, b, mix in zip(views.labels[STREAM:], targets.labels, targets.partners, targets.mix, strict=True):
             place = float((1 - mix) * ORDER.index(a) + mix * ORDER.index(b))
             if a == b and label != a:  # one class short by rounding
                 assert truncate
@@ -366,4 +363,4 @@ def test_defaults_are_those_of_the_published_results():
     assert (config.base_rate, config.mixup_probability, config.base_mix, config.pair_beta) == (0.9, 0.2, 0.6, 0.4)
     network = OnPro(OnProConfig.parse({"network": {"width": 2}}), (3, 64, 64), 6).make_network()
     assert (network.num_features, network.projection.out_features) == (16, 128)
-    assert (OnPro.reservoir, OnPro.chain.own, OnPro.chain.views, OnPro.chain.kd) == ("batched", 1, 0.25, 1)
+    assert OnPro.reservoir == "batched"

@@ -46,5 +46,5 @@ class LearnerConfig(Config):
         return "branch" if stands_in and primary == "head" else primary
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as plain values: the classes of some options, such as those of pairs, are made and not written."""
+        """Pickled as plain values: another process checks them and says which method or branch it does not know."""
         return type(self).parse, (self.plain(),)

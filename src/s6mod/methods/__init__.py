@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from s6mod.methods.base import Batch, Chain, Losses, Method, MethodConfig, OptimizerConfig, Peer, Plan, Task, methods
+from s6mod.methods.base import Batch, Losses, Method, MethodConfig, OptimizerConfig, Peer, Plan, Task, methods
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Batch", "Chain", "Losses", "Method", "MethodConfig", "OptimizerConfig", "Peer", "Plan", "Task", "methods"]
+__all__ = ["Batch", "Losses", "Method", "MethodConfig", "OptimizerConfig", "Peer", "Plan", "Task", "methods"]

@@ -1,4 +1,4 @@
-"""The contract of a method: what happens in one step, said in five verbs that know neither loop nor optimiser.
+"""The contract of a method: ten verbs that know neither loop nor optimiser; three must be written, seven may be.
 
 ``plan`` runs on the host and decides (which memory rows to replay); ``draw`` and ``losses`` run on the device and
 compute, without reading anything back, so that a whole step can be captured and replayed. A method steps no optimiser
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from s6mod.augment import to_float
 from s6mod.branch.base import Branch, Tap, Targets
 from s6mod.config import Config
-from s6mod.errors import ConfigError, InputError
+from s6mod.errors import InputError
 from s6mod.memory import ReplayMemory, Reservoir
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import Network, NetworkConfig, Output, ResNet18
@@ -102,16 +102,6 @@ class Losses:
     carry: Any = None
 
 
-@dataclass(frozen=True)
-class Chain:
-    """What a pair of networks that teach each other takes from a method: the weights of its loss, and its defaults."""
-
-    own: float  # weight of the method's own terms
-    views: float  # of the sum of the cross-entropies of the chain's views
-    kd: float  # of the distillation
-    base: dict[str, Any] = field(default_factory=dict)  # options of the method that then start from other values
-
-
 class Peer(nn.Module):
     """One network with what belongs to it alone: its branch, and a copy of its past where a method keeps one."""
 
@@ -169,7 +159,11 @@ class Peer(nn.Module):
 
 
 class Method(nn.Module):
-    """Base of all methods. Buffers registered on it (prototypes and the like) travel with the checkpoint."""
+    """Base of all methods. Buffers registered on it (prototypes and the like) travel with the checkpoint.
+
+    A method writes ``plan``, ``draw`` and ``losses``. The seven other verbs have a default: ``make_network``,
+    ``couple``, ``commit``, ``end_task``, ``prepare``, ``reference`` and ``scores``.
+    """
 
     config_class: ClassVar[type[NamedConfig]]
     needs_boundaries: ClassVar[bool] = False  # whether end_task or Task.index means anything to it
@@ -177,7 +171,6 @@ class Method(nn.Module):
     primary: ClassVar[str] = "head"  # the score table that predicts
     memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
     num_peers: ClassVar[int] = 1
-    chain: ClassVar[Chain | None] = None  # None: two networks cannot learn by it from each other
 
     def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__()
@@ -203,13 +196,6 @@ class Method(nn.Module):
 
     def losses(self, peer: Peer, views: Any, memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """On the device: one peer's forward passes and loss terms."""
-        raise NotImplementedError
-
-    def chain_batch(self, views: Any) -> tuple[Tensor, Tensor]:
-        """On the device: un-augmented images, uint8 or float in [0, 1], and labels (N,) int64 that a chain starts from.
-
-        A method that declares ``chain`` has it.
-        """
         raise NotImplementedError
 
     def couple(self, peers: list[Peer], views: Any, losses: list[Losses]) -> list[Losses]:
@@ -247,27 +233,4 @@ def _mean(tensors: list[Tensor]) -> Tensor:
     return torch.stack([t.float() for t in tensors]).mean(0)
 
 
-class Methods(Registry[Method]):
-    """The methods by name; a pair of networks has its method's name with an ending."""
-
-    PAIR = "-ccldc"
-
-    def __getitem__(self, name: str) -> type[Method]:
-        alone = name.removesuffix(self.PAIR)
-        if name not in self and alone in self:
-            chain_of(super().__getitem__(alone))  # says why there is no such pair
-        return super().__getitem__(name)
-
-
-def chain_of(method: type[Method]) -> Chain:
-    """The chain weights of a method; one that declares none is refused."""
-    if method.chain is None:
-        name = method.config_class.model_fields["name"].default
-        raise ConfigError(
-            f"expected a method that declares chain weights for a pair of networks, got {name!r}, which has none; "
-            "use it alone"
-        )
-    return method.chain
-
-
-methods = Methods("method")
+methods: Registry[Method] = Registry("method")

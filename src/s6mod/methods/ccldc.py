@@ -6,11 +6,11 @@ With x0 ... x3 the views of the chain, g_k the logits of view k, h_k those of th
     L_KD = KL(h_1, g_0) + KL(h_2, g_1) + KL(h_3, g_2) + KL(h_3, g_3)
 
 over all classes: a harder view, of which the teacher is less sure, teaches the easier one. A branch goes on seeing the
-method's own tap. Which methods are paired, and how, is said in ``pairs``.
+method's own tap. The pairs themselves are in ``pairs``.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import ChainConfig, DistillationChain
+from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Method, Peer, Plan
 from s6mod.networks import Output
@@ -26,12 +27,17 @@ from s6mod.precision import full_precision
 PASSES = (3, 0, 1, 2)  # the order in which a network sees the views, and so BatchNorm's
 
 
-class CollaborationConfig(ChainConfig):
-    """How two networks learn from each other; the weights start from what the method declares."""
+OwnWeight = Annotated[float, Field(ge=0, description="of the method's own terms")]
+ViewsWeight = Annotated[float, Field(ge=0, description="of the sum of the cross-entropies of the chain's four views")]
+KDWeight = Annotated[float, Field(ge=0, description="of the distillation, the sum of its four terms")]
 
-    own_weight: float = Field(ge=0, description="of the method's own terms")
-    views_weight: float = Field(ge=0, description="of the sum of the cross-entropies of the chain's four views")
-    kd_weight: float = Field(ge=0, description="of the distillation, the sum of its four terms")
+
+class CollaborationConfig(ChainConfig):
+    """How two networks learn from each other; each pair gives the weights a default."""
+
+    own_weight: OwnWeight
+    views_weight: ViewsWeight
+    kd_weight: KDWeight
     temperature: float = Field(4.0, gt=0, description="T, by which logits are divided in the distillation")
 
 
@@ -53,13 +59,30 @@ class Passes:
 
 
 class CCLDC(Method):
-    """Stands before a method among the bases of a class: what it does not say is said by the method."""
+    """Stands before a method among the bases of a pair: what it does not say is said by the method.
+
+    A pair adds ``chain_batch``, and ``collaboration`` to the method's options.
+    """
 
     num_peers = 2
+
+    def __init_subclass__(cls) -> None:
+        """Refuse what would not be a pair; the heads of both networks need no memory."""
+        super().__init_subclass__()
+        if refusal := _refusal(cls):
+            raise ConfigError(refusal)
+        cls.memory_free = cls.memory_free | {"net1", "net2"}
 
     def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
         self.make_chain = DistillationChain(config.collaboration, image_shape[1:])
+
+    def chain_batch(self, views: Any) -> tuple[Tensor, Tensor]:
+        """On the device: images and labels (N,) int64 that the chain starts from, of what the method drew.
+
+        The images are un-augmented, uint8 or float in [0, 1].
+        """
+        raise NotImplementedError
 
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
         """What the method draws, and the chain."""
@@ -98,6 +121,30 @@ class CCLDC(Method):
         """The method's tables, of both networks together, and the head of each network."""
         heads = {f"net{number}": out.logits.float() for number, out in enumerate(outputs, start=1)}
         return super().scores(outputs, reference) | heads
+
+
+def _refusal(pair: type[CCLDC]) -> str | None:
+    """Why a class is no pair, as a sentence; None if it is one."""
+    name, mro = pair.__name__, pair.__mro__
+    if not all(issubclass(base, CCLDC) for base in mro[: mro.index(CCLDC)]):
+        bases = ", ".join(base.__name__ for base in pair.__bases__)
+        return f"expected CCLDC before the method among the bases of {name}, got {bases}; change their order"
+    if pair.chain_batch is CCLDC.chain_batch:
+        return (
+            f"expected {name} to say in chain_batch which images its chain starts from, got no chain_batch; write it, "
+            "or use the method alone"
+        )
+    if pair.prepare is not Method.prepare:
+        return (
+            f"expected a method whose network takes pixels as floats in [0, 1] for {name}, got one that prepares them "
+            "otherwise; let its network do so"
+        )
+    if "collaboration" not in pair.config_class.model_fields:
+        return (
+            f"expected the option collaboration in {pair.config_class.__name__} for {name}, got none; add it, with the "
+            "weights of a CollaborationConfig"
+        )
+    return None
 
 
 @full_precision

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig
 from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import Batch, Chain, Losses, Method, MethodConfig, Peer, Plan, Task, methods
+from s6mod.methods.base import Batch, Losses, Method, MethodConfig, Peer, Plan, Task, methods
 
 
 class ERConfig(MethodConfig):
@@ -41,7 +41,6 @@ class ER(Method):
 
     config_class = ERConfig
     config: ERConfig
-    chain = Chain(own=0.5, views=0.5, kd=2.0)
 
     def __init__(self, config: ERConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
@@ -63,7 +62,3 @@ class ER(Method):
         """One forward pass, one cross-entropy."""
         out, tap = peer.look(views.view, views.targets, lambda: self.augment(views.images, generator))
         return Losses({"ce": F.cross_entropy(out.logits.float(), views.targets.labels)}, tap)
-
-    def chain_batch(self, views: Views) -> tuple[Tensor, Tensor]:
-        """[memory ; stream]."""
-        return views.images, views.targets.labels

@@ -24,7 +24,7 @@ from s6mod.augment import KorniaAugment, KorniaAugmentConfig
 from s6mod.branch.base import Targets
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import Batch, Chain, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
+from s6mod.methods.base import Batch, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
 from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated, previous_loss
 from s6mod.networks.projection import ProjectedResNet18
 from s6mod.precision import full_precision
@@ -61,10 +61,6 @@ class Part:
     rotated: Rotated
 
 
-# The published OCM sets its optimiser in code and its pair does not; the target of MSE is explained in OCMConfig.
-IN_A_PAIR = {"optimizer": {"betas": [0.9, 0.999], "weight_decay": 0.0}, "mse_target": "features"}
-
-
 @methods.register("ocm")
 class OCM(ContrastiveMethod):
     """Online continual learning through mutual information maximisation."""
@@ -72,7 +68,6 @@ class OCM(ContrastiveMethod):
     config_class = OCMConfig
     config: OCMConfig
     needs_boundaries = True
-    chain = Chain(own=1.0, views=0.25, kd=4.0, base=IN_A_PAIR)
     seen: Tensor  # (num_classes,) bool: classes met so far
     old: Tensor  # (num_classes,) bool: those met before the last boundary
 
@@ -125,10 +120,6 @@ class OCM(ContrastiveMethod):
             )
             terms["mse"] = masked_mse(out.logits, target, self.old)
         return Losses(terms, tap, carry=views[0].plain.labels)
-
-    def chain_batch(self, views: list[Part]) -> tuple[Tensor, Tensor]:
-        """The stream; after the first task [stream ; memory]."""
-        return torch.cat([part.plain.images for part in views]), torch.cat([part.plain.labels for part in views])
 
     @torch.no_grad()
     def _past(self, peer: Peer, rotated: Tensor, view: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,7 @@ from s6mod.augment import TransformLayers, TransformLayersConfig
 from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods import feedback
-from s6mod.methods.base import Batch, Chain, Losses, Peer, Plan, Task, methods
+from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
 from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated
 from s6mod.methods.prototypes import equilibrium
 from s6mod.networks import NetworkConfig
@@ -77,7 +77,6 @@ class OnPro(ContrastiveMethod):
     config: OnProConfig
     needs_boundaries = True
     reservoir = "batched"
-    chain = Chain(own=1.0, views=0.25, kd=1.0)
     mu: Tensor  # (num_classes, P): prototypes of the latest batch from memory; zero where a class was not in it
 
     def __init__(self, config: OnProConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
@@ -159,10 +158,3 @@ class OnPro(ContrastiveMethod):
         """The last peer's prototypes lead the next feedback."""
         if carries[-1] is not None:
             self.mu.copy_(carries[-1])
-
-    def chain_batch(self, views: Views) -> tuple[Tensor, Tensor]:
-        """The stream, and after the first task the mixed memory with one label for each image."""
-        if views.memory is None:
-            return views.images, views.single
-        stream = views.stream.images[: len(views.arrived)]
-        return torch.cat([stream, views.images]), torch.cat([views.arrived, views.single])

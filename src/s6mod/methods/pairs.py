@@ -1,63 +1,123 @@
-"""Which methods come as a pair of networks (CCL-DC), and how a pair and its options are made of a method.
+"""The pairs of networks (CCL-DC) that were published, each of a method; a pair of your own is such a class.
 
-Any method that declares ``chain`` and ``chain_batch`` is paired by one call of ``pair``. What a pair does in a step is
-said in ``ccldc``.
+A pair says which un-augmented images its chain starts from, and the defaults that are its own. What it does in a step
+is said in ``ccldc``.
 """
+# A pair has another name than its method and draws other views, so it stands in for the method nowhere.
+# mypy: disable-error-code="assignment, misc"
 
-from copy import copy
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal
 
-from pydantic import create_model
+import torch
+from pydantic import Field
+from torch import Tensor
 
-from s6mod.config import Config
-from s6mod.errors import ConfigError
-from s6mod.methods.base import Method, chain_of, methods
-from s6mod.methods.ccldc import CCLDC, CollaborationConfig
-from s6mod.methods.er import ER
-from s6mod.methods.ocm import OCM
-from s6mod.methods.onpro import OnPro
+from s6mod.methods import er, onpro
+from s6mod.methods.base import Rate, methods
+from s6mod.methods.ccldc import CCLDC, CollaborationConfig, KDWeight, OwnWeight, ViewsWeight
+from s6mod.methods.er import ER, ERConfig
+from s6mod.methods.ocm import OCM, OCMConfig, OCMOptimizerConfig, Part
+from s6mod.methods.onpro import OnPro, OnProConfig
 
-C = TypeVar("C", bound=Config)
-
-
-def pair(method: type[Method]) -> type[Method]:
-    """Register a pair of networks that learn by ``method``, under its name with ``-ccldc`` behind it."""
-    chain = chain_of(method)
-    alone = method.config_class.model_fields["name"].default
-    if method.prepare is not Method.prepare:
-        raise ConfigError(
-            f"expected a method whose network takes pixels as floats in [0, 1], got {alone!r}, which prepares them "
-            "otherwise; let its network do so"
-        )
-    title, name = f"{method.__name__}CCLDC", alone + methods.PAIR
-    weights = {"own_weight": chain.own, "views_weight": chain.views, "kd_weight": chain.kd}
-    fields: dict[str, Any] = {"name": (Literal[name], name), "collaboration": (CollaborationConfig, ...)}
-    members = {
-        "__module__": method.__module__,
-        "__doc__": f"Two networks that learn by {method.__name__} and from each other.",
-        "config_class": starting_from(
-            create_model(f"{title}Config", __base__=method.config_class, __doc__=f"Options of {name}.", **fields),
-            {**chain.base, "collaboration": weights},
-        ),
-        "memory_free": method.memory_free | {"net1", "net2"},
-        "chain": None,  # a pair is not paired again
-    }
-    return methods.register(name)(cast(type[Method], type(title, (CCLDC, method), members)))
+# --- ER -------------------------------------------------------------------------------------------------------
 
 
-def starting_from(config: type[C], values: dict[str, Any]) -> type[C]:
-    """A configuration like ``config`` whose defaults are these ``values``, branch by branch."""
-    validated = config.parse(values)
-    fields: dict[str, Any] = {}
-    for name, value in values.items():
-        field = copy(config.model_fields[name])
-        if isinstance(value, dict):
-            field.annotation = starting_from(cast(type[Config], field.annotation), value)
-            field.default = field.annotation()
-        else:
-            field.default = getattr(validated, name)
-        fields[name] = (field.annotation, field)
-    return create_model(config.__name__, __base__=config, __doc__=config.__doc__, **fields)
+class ERCollaborationConfig(CollaborationConfig):
+    """How two networks that learn by ER learn from each other."""
+
+    own_weight: OwnWeight = 0.5
+    views_weight: ViewsWeight = 0.5
+    kd_weight: KDWeight = 2.0
 
 
-ERCCLDC, OCMCCLDC, OnProCCLDC = pair(ER), pair(OCM), pair(OnPro)
+class ERCCLDCConfig(ERConfig):
+    """Options of er-ccldc."""
+
+    name: Literal["er-ccldc"] = "er-ccldc"
+    collaboration: ERCollaborationConfig = ERCollaborationConfig()
+
+
+@methods.register("er-ccldc")
+class ERCCLDC(CCLDC, ER):
+    """Two networks that learn by ER and from each other."""
+
+    config_class = ERCCLDCConfig
+    config: ERCCLDCConfig
+
+    def chain_batch(self, views: er.Views) -> tuple[Tensor, Tensor]:
+        """[memory ; stream]."""
+        return views.images, views.targets.labels
+
+
+# --- OCM ------------------------------------------------------------------------------------------------------
+
+
+class OCMCollaborationConfig(CollaborationConfig):
+    """How two networks that learn by OCM learn from each other."""
+
+    own_weight: OwnWeight = 1.0
+    views_weight: ViewsWeight = 0.25
+    kd_weight: KDWeight = 4.0
+
+
+class OCMCCLDCOptimizerConfig(OCMOptimizerConfig):
+    """The optimiser of a pair: the published OCM sets its rates in code, and its pair does not."""
+
+    betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="decay rates of the moment estimates")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay")
+
+
+class OCMCCLDCConfig(OCMConfig):
+    """Options of ocm-ccldc; why its MSE has another target is said in ``OCMConfig``."""
+
+    name: Literal["ocm-ccldc"] = "ocm-ccldc"
+    optimizer: OCMCCLDCOptimizerConfig = OCMCCLDCOptimizerConfig()
+    mse_target: Literal["logits", "features"] = Field(
+        "features", description="what of the teacher the logits of old classes are drawn to"
+    )
+    collaboration: OCMCollaborationConfig = OCMCollaborationConfig()
+
+
+@methods.register("ocm-ccldc")
+class OCMCCLDC(CCLDC, OCM):
+    """Two networks that learn by OCM and from each other."""
+
+    config_class = OCMCCLDCConfig
+    config: OCMCCLDCConfig
+
+    def chain_batch(self, views: list[Part]) -> tuple[Tensor, Tensor]:
+        """The stream; after the first task [stream ; memory]."""
+        return torch.cat([part.plain.images for part in views]), torch.cat([part.plain.labels for part in views])
+
+
+# --- OnPro ----------------------------------------------------------------------------------------------------
+
+
+class OnProCollaborationConfig(CollaborationConfig):
+    """How two networks that learn by OnPro learn from each other."""
+
+    own_weight: OwnWeight = 1.0
+    views_weight: ViewsWeight = 0.25
+    kd_weight: KDWeight = 1.0
+
+
+class OnProCCLDCConfig(OnProConfig):
+    """Options of onpro-ccldc."""
+
+    name: Literal["onpro-ccldc"] = "onpro-ccldc"
+    collaboration: OnProCollaborationConfig = OnProCollaborationConfig()
+
+
+@methods.register("onpro-ccldc")
+class OnProCCLDC(CCLDC, OnPro):
+    """Two networks that learn by OnPro and from each other."""
+
+    config_class = OnProCCLDCConfig
+    config: OnProCCLDCConfig
+
+    def chain_batch(self, views: onpro.Views) -> tuple[Tensor, Tensor]:
+        """The stream, and after the first task the mixed memory with one label for each image."""
+        if views.memory is None:
+            return views.images, views.single
+        stream = views.stream.images[: len(views.arrived)]
+        return torch.cat([stream, views.images]), torch.cat([views.arrived, views.single])
