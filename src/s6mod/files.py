@@ -2,9 +2,15 @@
 
 import errno
 import os
+import re
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+STALE = 24 * 3600.0  # seconds after which nobody writes to a file aside any more
+_ASIDE = re.compile(r"\..+\.[0-9a-f]+\.part", re.DOTALL)  # names that only ``aside`` gives, in this version or earlier
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -27,8 +33,11 @@ def write_new(path: Path, content: str | bytes) -> bool:
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A place beside ``path``, for this process alone, to write what is then renamed; whatever is left there goes."""
-    place = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """A place beside ``path``, for this call alone, to write what is then renamed; whatever is left there goes.
+
+    Its name is random: two containers on one volume may have the same process numbers.
+    """
+    place = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         yield place
     except OSError as error:
@@ -37,6 +46,15 @@ def aside(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             place.unlink()
+
+
+def clear_aside(folder: Path, older_than: float = STALE) -> None:
+    """Remove what processes that were killed have left aside in a folder, once it is so many seconds old."""
+    with suppress(OSError):  # there is none
+        for place in folder.iterdir():
+            with suppress(OSError):
+                if _ASIDE.fullmatch(place.name) and time.time() - place.lstat().st_mtime >= older_than:
+                    place.unlink()
 
 
 def why_not(error: OSError) -> tuple[str, str]:

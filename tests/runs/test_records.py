@@ -1,5 +1,7 @@
 import json
 import multiprocessing
+import os
+import time
 
 import pytest
 
@@ -75,6 +77,20 @@ def test_a_changed_byte_is_noticed(tmp_path, write_run, call):
     assert (code, "changed byte" in err) == (0, True)
     code, _, err = call("runs", "adopt", tmp_path / "results", "--into", tmp_path / "other")
     assert (code, "changed byte" in err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["adopt", "export"])
+def test_what_a_killed_command_left_beside_records_is_cleared_a_day_later(tmp_path, write_run, call, command):
+    source, results = write_run(tmp_path / "runs", "er/digits/200"), tmp_path / "results"
+    old, new = results / ".a.json.12.part", results / ".b.json.0123456789abcdef.part"
+    results.mkdir()
+    for part in (old, new):
+        part.touch()
+    os.utime(old, (time.time() - 90_000,) * 2)
+    words = ("adopt", source / "result.json", "--into", results) if command == "adopt" else ("export", results, source)
+    assert call("runs", *words)[0] == 0
+    assert not old.exists()
+    assert new.exists()
 
 
 def test_old_records_are_adopted_once_and_marked(tmp_path, write_run, call):

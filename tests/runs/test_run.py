@@ -415,6 +415,15 @@ def test_a_run_that_ends_fails_or_is_stopped_lets_go_of_its_folder_whoever_remem
     assert not any(held(run.folder) for run in made), (failed, stopped)
 
 
+def test_what_a_killed_run_left_half_written_is_cleared_when_it_goes_on(tmp_path, digits):
+    folder = tmp_path / "run"
+    Run.begin(quick(), folder, digits).close()
+    for name in (".result.json.0123456789abcdef.part", ".config.json.12.part"):
+        (folder / name).touch()
+    finish(folder, digits)
+    assert not list(folder.glob(".*"))
+
+
 def test_a_run_that_cannot_be_begun_or_resumed_lets_go_of_its_folder(tmp_path, digits, monkeypatch):
     def fail(*_):
         raise RuntimeError("a bug of somebody's")

@@ -85,12 +85,14 @@ def export(
     ] = None,
 ) -> None:
     """Write a small public record, without checkpoints, of every finished run."""
+    from s6mod.files import clear_aside
     from s6mod.run_files import RunFiles
     from s6mod.runs.records import export as export_record
     from s6mod.runs.store import scan
 
     found = scan(folders or [Path("runs")])
     results = [RunFiles(run.path).result for run in found.finished if run.path.is_dir()]
+    clear_aside(into)
     _take(results, lambda result: export_record(result, into), found.problems)
 
 
@@ -100,10 +102,14 @@ def adopt(
     into: Annotated[Path | None, typer.Option(help="Folder to take them into (default: where they are).")] = None,
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
+    from s6mod.files import clear_aside
     from s6mod.runs.records import adopt as adopt_record
 
     found = [sorted(source.glob("*.json")) if source.is_dir() else [source] for source in sources]
-    _take([file for files in found for file in files], lambda file: adopt_record(file, into or file.parent), [])
+    files = [file for group in found for file in group]
+    for folder in {into or file.parent for file in files}:
+        clear_aside(folder)
+    _take(files, lambda file: adopt_record(file, into or file.parent), [])
 
 
 def _take(files: list[Path], write: Callable[[Path], Path | None], problems: list[str]) -> None:

@@ -29,6 +29,7 @@ FORMAT = 1
 STATE = "state.json"
 READINGS = 20  # of a state that is replaced each time while it is read, before that is called damage
 Tree = dict[str, Any]
+_OURS = re.compile(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.[0-9a-f]+\.part")
 
 
 def has_state(folder: Path) -> bool:
@@ -157,7 +158,7 @@ def _replace(folder: Path, name: str, payload: bytes, text: str) -> None:
         raise
     # What an earlier state or a killed process left; the pattern matches names that only we give.
     for stale in folder.iterdir():
-        if stale.name != name and re.fullmatch(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.\d+\.part", stale.name):
+        if stale.name != name and _OURS.fullmatch(stale.name):
             with suppress(OSError):
                 stale.unlink()
 

@@ -24,7 +24,7 @@ from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
 from s6mod.engine.checkpoint import Snapshot, Writer, has_state, read_state
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import write_whole
+from s6mod.files import clear_aside, write_whole
 from s6mod.learner import Learner
 from s6mod.metrics import confusion
 from s6mod.runs.alarms import conditions, raise_alarms
@@ -198,6 +198,7 @@ class Run:
         if not self._files.hold():
             raise Held(f"expected {self.folder} to be free, got a run that another process has under way; wait for it")
         try:
+            clear_aside(self.folder, older_than=0)  # nobody else writes here
             yield
         except BaseException:
             self.close()
