@@ -1,4 +1,5 @@
 import errno
+import json
 import multiprocessing
 import os
 import shutil
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from s6mod.files import STALE, aside, clear_aside, why_not, write_new, write_whole
+from s6mod.files import STALE, aside, clear_aside, parse_json, why_not, write_new, write_whole
 
 
 @pytest.fixture
@@ -127,3 +128,17 @@ def test_what_killed_processes_left_aside_is_cleared_once_nobody_can_be_writing_
     clear_aside(tmp_path, older_than=0)
     assert os.listdir(tmp_path) == ["mine.part"]
     clear_aside(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, "[" * 101 + "]" * 101, "{", "", "\x00"])
+def test_json_that_does_not_parse_or_is_nested_beyond_reason_is_the_same_damage(text):
+    for given in (text, text.encode()):
+        with pytest.raises(ValueError, match=r"nested|Expecting"):
+            parse_json(given)
+
+
+def test_json_is_read_however_wide_it_is():
+    rows = [[[1.5, "[" * 200]] * 30] * 30
+    assert parse_json(json.dumps({"a": rows})) == {"a": rows}
+    assert parse_json("[" * 100 + "]" * 100)
+    assert parse_json(json.dumps("[" * 200)) == "[" * 200

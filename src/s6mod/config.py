@@ -19,6 +19,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from s6mod.errors import ConfigError
+from s6mod.files import DEEPEST
+
+MOST_VALUES = 100_000  # in one YAML text
 
 
 class Config(BaseModel):
@@ -34,7 +37,7 @@ class Config(BaseModel):
         """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
         try:
             text = json.dumps(dict(values), default=_plain_number)
-        except (TypeError, ValueError) as error:  # the latter: a value that holds itself
+        except (TypeError, ValueError, RecursionError) as error:  # the last two: one that holds itself, or is too deep
             raise ConfigError(
                 f"expected plain values in the configuration, got one that JSON cannot hold: {error}"
             ) from None
@@ -84,13 +87,17 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"expected key=value, got {assignment!r}; write for instance method.optimizer.lr=0.001")
+    parts = key.strip().split(".")
+    if len(parts) > DEEPEST:
+        raise ConfigError(f"expected a dotted key of at most {DEEPEST} parts, got {len(parts)}; shorten it")
     try:
         value: Any = yaml.load(text, _Loader)
-    except _NOT_YAML:
+    except _NOT_YAML as error:
         raise ConfigError(
-            f"expected a YAML value after {key}=, got {text!r}; quote text that has special characters"
+            f"expected a YAML value after {key}=, got {_shortened(text)}{_beyond(error)}; "
+            "quote text that has special characters"
         ) from None
-    for part in reversed(key.strip().split(".")):
+    for part in reversed(parts):
         value = {part: value}
     return merge(values, value)
 
@@ -103,7 +110,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
     except _NOT_YAML as error:
         where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else ""
+        line = f" at line {where.line + 1}" if where else _beyond(error)
         raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
     if not isinstance(values, dict):
         raise ConfigError(
@@ -123,12 +130,30 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
 class _Loader(yaml.SafeLoader):
     """YAML as people mean it: ``off``, ``no`` and ``1e-3`` are not booleans and text, as old YAML has it.
 
-    Nor are ``0200`` and ``1:30`` whole numbers of base 8 and 60; and no value holds itself.
+    Nor are ``0200`` and ``1:30`` whole numbers of base 8 and 60; and no value holds itself. A value may be named and
+    used again, but a short file cannot stand for one without end.
     """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.deep_construct = True  # each value is made whole, so one that is its own part is refused
+        self.depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """One value with its parts; too deep a one is left at once, as the scanner slows down with every level."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _BeyondReasonError
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The tree of the text, before any value is made of it, if what is used again does not make it too large."""
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _measure(node, {})
+        return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """A whole number, decimal unless it begins with 0x or 0o."""
@@ -136,8 +161,35 @@ class _Loader(yaml.SafeLoader):
         return int(text, 0 if "x" in text or "o" in text else 10)
 
 
+class _BeyondReasonError(yaml.YAMLError):
+    """YAML whose values are too many or too deep."""
+
+
+def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Values and levels below a node, with what is used again counted each time."""
+    if id(node) not in known:
+        known[id(node)] = (1, DEEPEST)  # for one that holds itself
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        below = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in pairs for part in pair]
+        measures = [_measure(part, known) for part in below]
+        values, levels = 1 + sum(size for size, _ in measures), 1 + max((depth for _, depth in measures), default=0)
+        if values > MOST_VALUES or levels > DEEPEST:
+            raise _BeyondReasonError
+        known[id(node)] = values, levels
+    return known[id(node)]
+
+
+def _beyond(error: Exception) -> str:
+    return ", nested or repeated beyond reason" if isinstance(error, _BeyondReasonError | RecursionError) else ""
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:160]} ... ({len(text) - 160} characters more)"
+
+
 # A date or a tag that its text does not fit raises what Python raises for it.
-_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError)
+_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.yaml_implicit_resolvers = {
     letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float"))]
@@ -168,7 +220,7 @@ def _one_sentence(cls: type[BaseModel], error: ValidationError) -> str:
         return f"{where}: {first['ctx']['error']}"
     if first["type"] == "missing":
         return f"expected a value for {where!r}, got none; set it"
-    return f"expected for {where!r}: {first['msg'].lower()}, got {first['input']!r}; change the value"
+    return f"expected for {where!r}: {first['msg'].lower()}, got {_shortened(first['input'])}; change the value"
 
 
 def field_names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -1,6 +1,10 @@
-"""Files that are whole or not there, and never overwritten by accident; no torch, so that commands answer at once."""
+"""Files that are whole or not there, and never overwritten by accident; and JSON from files that anybody may have made.
+
+No torch, so that commands answer at once.
+"""
 
 import errno
+import json
 import os
 import re
 import secrets
@@ -8,7 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+DEEPEST = 100  # lists and mappings within each other; what we write has ten
 STALE = 24 * 3600.0  # seconds after which nobody writes to a file aside any more
 _ASIDE = re.compile(r"\..+\.[0-9a-f]+\.part", re.DOTALL)  # names that only ``aside`` gives, in this version or earlier
 
@@ -55,6 +61,22 @@ def clear_aside(folder: Path, older_than: float = STALE) -> None:
             with suppress(OSError):
                 if _ASIDE.fullmatch(place.name) and time.time() - place.lstat().st_mtime >= older_than:
                     place.unlink()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What JSON holds; ValueError for anything else, and for what is nested so deeply that nobody could walk it."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    layer = [content] if sum(map(text.count, opening)) > DEEPEST else []  # type: ignore[arg-type]
+    for _ in range(DEEPEST):
+        parts = (part.values() if isinstance(part, dict) else part for part in layer)
+        layer = [part for group in parts for part in group if isinstance(part, dict | list)]
+    if layer:
+        raise ValueError("nested too deeply")
+    return content
 
 
 def why_not(error: OSError) -> tuple[str, str]:

@@ -195,7 +195,9 @@ def test_a_file_in_the_way_is_named(tmp_path):
         write_state(tmp_path / "file", TREE, {})
 
 
-@pytest.mark.parametrize("content", ["[]", "7", "{}", "null"])
+@pytest.mark.parametrize(
+    "content", ["[]", "7", "{}", "null", "[" * 100_000, '{"tensors": ' + "[" * 500 + "]" * 500 + "}"]
+)
 def test_a_state_that_is_other_json_is_damaged(tmp_path, content):
     (tmp_path / "state.json").write_text(content)
     with pytest.raises(CheckpointError, match="damaged"):

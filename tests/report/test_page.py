@@ -423,6 +423,14 @@ def ragged_matrices(folder):
     (folder / "result.json").write_text(json.dumps(result, indent=1))
 
 
+def deep_records(folder):
+    (folder / "records.jsonl").write_text("[" * 100_000 + "\n")
+
+
+def deep_result(folder):
+    (folder / "result.json").write_text('{"format": 1, "config": ' + "[" * 100_000)
+
+
 def records_with(**parts):
     def damage(folder):
         (folder / "records.jsonl").write_text(json.dumps({"step": 1, "task": 0, **parts}) + "\n")
@@ -439,6 +447,7 @@ def damaged_config(folder):
     "damage",
     [
         damaged_records, records_without_terms, damaged_result, damaged_matrices, ragged_matrices, damaged_config,
+        deep_records, deep_result,
         records_with(kind="task", accuracy={}), records_with(kind="evaluation", accuracy={"head": []}),
         records_with(kind="task", accuracy={"head": [None]}),
         records_with(kind="confusion", classes=[[3]], counts=[]),
@@ -458,7 +467,14 @@ RAGGED = {"tables": [{"title": "T", "columns": ["a"], "rows": [[1, 2]]}]}
 
 
 @pytest.mark.parametrize(
-    "study", ["", "[]", "{}", *(json.dumps(STUDY | part) for part in ({"kind": "run"}, {"figures": [1]}, RAGGED))]
+    "study",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        *(json.dumps(STUDY | part) for part in ({"kind": "run"}, {"figures": [1]}, RAGGED)),
+    ],
 )
 def test_a_damaged_study_is_told_in_one_sentence(runs, tmp_path, call, study):
     file = tmp_path / "study.json"

@@ -148,7 +148,8 @@ def test_a_run_begun_before_a_field_was_there_goes_on_with_its_default(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("written", "why"), [("", "damaged"), ("{}", "damaged"), ("[]", "damaged"), (None, "was edited")]
+    ("written", "why"),
+    [("", "damaged"), ("{}", "damaged"), ("[]", "damaged"), ("[" * 100_000, "damaged"), (None, "was edited")],
 )
 def test_a_run_whose_configuration_is_not_the_one_it_began_with_does_not_go_on(tmp_path, digits, written, why):
     config = quick()
@@ -522,7 +523,7 @@ def test_a_folder_that_lost_its_configuration_is_not_taken_for_a_new_one(tmp_pat
         start(quick(seed=1), tmp_path, digits)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", "7", '{"steps": 15}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", "7", '{"steps": 15}', "[" * 100_000])
 def test_a_result_that_is_something_else_is_damaged(tmp_path, digits, content):
     start(quick(), tmp_path, digits)
     (tmp_path / "result.json").write_text(content)

@@ -180,6 +180,23 @@ def test_other_files_among_runs_are_neither_to_be_adopted_nor_removed(tmp_path, 
     assert "1 run: 1 finished" in call("runs", tmp_path)[1]
 
 
+@pytest.mark.parametrize("name", ["record.json", "run/result.json", "run/config.json"])
+@pytest.mark.parametrize("levels", [200, 900, 100_000])
+def test_one_file_nested_beyond_reason_is_one_sentence_and_the_others_are_listed(
+    tmp_path, write_run, call, name, levels
+):
+    good = write_run(tmp_path, "er/digits", accuracy=30.0)
+    content = json.loads((good / name.partition("/")[2]).read_text()) if "/" in name else {"format": 1}
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    content["config"] = "DEEP"
+    file.write_text(json.dumps(content).replace('"DEEP"', '{"a": ' * levels + "1" + "}" * levels))
+    code, out, err = call("runs", tmp_path)
+    assert (code, err.count("\n")) == (0, 1)
+    assert str(file) in err
+    assert "1 run: 1 finished" in out
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_that_does_not_say_its_device_is_one_sentence(tmp_path, write_run, call, finished):
     folder = write_run(tmp_path, "er/digits", accuracy=30.0 if finished else None)

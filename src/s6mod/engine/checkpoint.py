@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from s6mod.errors import CheckpointError
-from s6mod.files import why_not, write_whole
+from s6mod.files import parse_json, why_not, write_whole
 from s6mod.locks import alone_in
 
 FORMAT = 1
@@ -126,7 +126,7 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
 def _read_content(folder: Path) -> dict[str, Any]:
     """What the JSON file holds."""
     try:
-        content: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_json((folder / STATE).read_text(encoding="utf-8"))
         declared = content.pop("digest")
         intact = declared == _digest(content)
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def _replace(folder: Path, name: str, payload: bytes, text: str) -> None:
 def _tensor_file(folder: Path) -> str | None:
     """The tensor file that the state in a folder names, if there is a state."""
     try:
-        return str(json.loads((folder / STATE).read_text(encoding="utf-8"))["tensors"])
+        return str(parse_json((folder / STATE).read_text(encoding="utf-8"))["tensors"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -3,7 +3,6 @@
 Nothing is drawn here. A run in progress is read as far as it has come; what is damaged is refused in one sentence.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.files import parse_json
 from s6mod.report.charts import Figure
 from s6mod.run_files import RunFiles
 from s6mod.runs.store import StoredRun, scan
@@ -83,7 +83,7 @@ def read_study(path: Path) -> Study:
     """A study file, or the one in a study's folder."""
     file = path / "study.json" if path.is_dir() else path
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         if content["kind"] != "study":
             raise ValueError
         figures = [
@@ -107,7 +107,7 @@ def _read(run: StoredRun) -> RunData:
     try:
         records = _records(run)
         if run.result is not None:
-            matrices = json.loads(result.read_text(encoding="utf-8"))["matrices"]
+            matrices = parse_json(result.read_text(encoding="utf-8"))["matrices"]
             _check_figures(records, run.result["primary"])
             return RunData(run, run.result["primary"], _checked(matrices), records, int(run.result["steps"]))
         matrices = {}
@@ -129,7 +129,7 @@ def _records(run: StoredRun) -> list[dict[str, Any]]:
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     if run.result is None and lines and not lines[-1].endswith("\n"):
         lines.pop()  # just being written
-    records = [json.loads(line) for line in lines]
+    records = [parse_json(line) for line in lines]
     for record in records:
         parts = PARTS.get(record["kind"], {})
         if not isinstance(record["step"], int) or not all(isinstance(record[part], parts[part]) for part in parts):

@@ -3,7 +3,6 @@
 The hash of everything that can change a result names the run; folders, device and intervals take no part in it.
 """
 
-import json
 from pathlib import Path
 
 from pydantic import Field, field_validator
@@ -12,6 +11,7 @@ from s6mod.config import Config
 from s6mod.data import DataConfig, Dataset
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.files import parse_json
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods import methods
 from s6mod.run_files import RunFiles
@@ -83,7 +83,7 @@ def read_run_config(folder: Path) -> RunConfig:
     """The configuration a run folder was begun with; fields that are newer than the folder have their defaults."""
     file = RunFiles(folder).config
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         config, found = RunConfig.parse(content["config"]), naming.run_hash(content["config"])
     except OSError:
         raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None

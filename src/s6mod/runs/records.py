@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from s6mod.errors import CheckpointError
-from s6mod.files import write_new, write_whole
+from s6mod.files import parse_json, write_new, write_whole
 from s6mod.run_files import RunFiles
 from s6mod.runs.contents import Finished
 from s6mod.runs.name import folder_name
@@ -106,7 +106,7 @@ def _read(file: Path) -> str:
 
 def _parse(file: Path, text: str) -> dict[str, Any]:
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         version = content["format"]
     except (ValueError, KeyError, TypeError):
         hint = "remove it" if file == RunFiles(file.parent).result else "give run folders and records alone"

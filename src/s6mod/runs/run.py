@@ -24,7 +24,7 @@ from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
 from s6mod.engine.checkpoint import Snapshot, Writer, has_state, read_state
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import clear_aside, write_whole
+from s6mod.files import clear_aside, parse_json, write_whole
 from s6mod.learner import Learner
 from s6mod.metrics import confusion
 from s6mod.runs.alarms import conditions, raise_alarms
@@ -141,7 +141,7 @@ class Run:
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
         begun_with = read_run_config(folder)  # what is damaged or edited is refused
         run = cls(config or begun_with, folder, dataset, watch)
-        begun_on = json.loads(run._files.config.read_text(encoding="utf-8")).get("data")
+        begun_on = parse_json(run._files.config.read_text(encoding="utf-8")).get("data")
         same = run.plan.hash == StreamPlan.load(run._files.stream).hash
         if not same or begun_on != run.dataset.fingerprint:
             raise CheckpointError(
