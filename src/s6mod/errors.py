@@ -5,8 +5,19 @@ traceback and exits with 2; anything else that is raised is a bug in this packag
 """
 
 
+def printable(text: str) -> str:
+    """The text with escapes (``\\x1b``) for what a terminal would obey instead of showing it."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 class S6modError(Exception):
-    """Base of every error that is the input's fault, not the program's."""
+    """Base of every error that is the input's fault, not the program's.
+
+    What it quotes may have come from anywhere, so its sentence is made printable.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(S6modError, ValueError):

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from s6mod._version import __version__
 from s6mod.allocator import keep_freed_memory
-from s6mod.errors import S6modError
+from s6mod.errors import S6modError, printable
 from s6mod.threads import spin_briefly
 
 COMMANDS = (  # as a person meets them
@@ -66,7 +66,8 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    Console(stderr=True, emoji=False).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
+    text = "\n".join(map(printable, str(message).split("\n")))
+    Console(stderr=True, emoji=False).print(f"warning: {text}", soft_wrap=True, highlight=False, markup=False)
 
 
 def data_in(root: str | None) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def list_runs(
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List runs and records (what s6mod runs does alone)."""
+    from s6mod.errors import printable
     from s6mod.runs.listing import as_rows, lines, summary
     from s6mod.runs.store import STATUSES, homes, scan
 
@@ -70,7 +71,7 @@ def list_runs(
         typer.echo("\n".join([*lines(rows, width), summary(chosen)]))
         unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
         for path in unfinished[:SHOWN]:
-            typer.echo(f"to go on: s6mod train --resume {shlex.quote(path)}")
+            typer.echo(f"to go on: s6mod train --resume {shlex.quote(printable(path))}")
         if len(unfinished) > SHOWN:
             typer.echo(f"and {len(unfinished) - SHOWN} more, whose folders --json names")
     for problem in found.problems:
@@ -114,7 +115,7 @@ def adopt(
 
 def _take(files: list[Path], write: Callable[[Path], Path | None], problems: list[str]) -> None:
     """Write the record of each file that has one to give; then say what was written and, with exit code 1, what not."""
-    from s6mod.errors import CheckpointError
+    from s6mod.errors import CheckpointError, printable
 
     written = []
     for file in files:
@@ -124,7 +125,7 @@ def _take(files: list[Path], write: Callable[[Path], Path | None], problems: lis
             problems = [*problems, str(error)]
     for path in written:
         if path is not None:
-            typer.echo(str(path))
+            typer.echo(printable(str(path)))
     there = sum(path is None for path in written)
     new = len(written) - there
     typer.echo(f"{new} record{'s' * (new != 1)} written, {there} {'was' if there == 1 else 'were'} there already")

@@ -85,14 +85,13 @@ def read_run_config(folder: Path) -> RunConfig:
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
         config, found = RunConfig.parse(content["config"]), naming.run_hash(content["config"])
+        begun_as = content["hash"]
     except OSError:
         raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None
     except ConfigError as error:  # what is not known here is not damage: a method of one's own, a later version's field
         raise ConfigError(f"{error} (in {file})") from None
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"expected a run's configuration, got a damaged {file}; restore it") from None
-    if found != content["hash"]:
-        raise CheckpointError(
-            f"expected run {content['hash']} in {folder}, got a config.json that was edited; restore it"
-        )
+    if found != begun_as:
+        raise CheckpointError(f"expected run {begun_as} in {folder}, got a config.json that was edited; restore it")
     return config

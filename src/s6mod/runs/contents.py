@@ -1,12 +1,33 @@
 """What is read of a run's ``config.json`` and ``result.json``, by name and type; what else they hold is not looked at.
 
 A file is compared with this once, where it is parsed, so that nobody behind has to expect less. Fields that older files
-lack have a default here. What the options of a configuration mean is not known here: a method may be anybody's.
+lack have a default here. What the options of a configuration mean is not known here: a method may be anybody's. A file
+may also have come from anywhere: what becomes the name of a file or stands in a terminal is checked here.
 """
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from s6mod.config import Config
+
+
+def _shown(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("control characters")
+    return text
+
+
+def _keys_shown(tree: Any) -> Any:
+    """Keys of a configuration at any depth, which stand in lists of what a run changes."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        _keys_shown(value)
+        _shown(str(key))
+    return tree
+
+
+Shown = Annotated[str, AfterValidator(_shown)]  # stands in a terminal, or with its slashes replaced in a file's name
+Code = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]*$")]  # stands in the name of a file as it is
 
 
 class _Contents(Config):
@@ -14,11 +35,11 @@ class _Contents(Config):
 
 
 class _Named(_Contents):
-    name: str
+    name: Shown
 
 
 class _Engine(_Contents):
-    precision: str
+    precision: Shown
 
 
 class _Settings(_Contents):
@@ -31,8 +52,8 @@ class _Settings(_Contents):
 
 
 class _Environment(_Contents):
-    device: str  # without it nobody knows the precision
-    source: str = ""
+    device: Shown  # without it nobody knows the precision
+    source: Code = ""
     command: str | None = None
 
 
@@ -47,19 +68,19 @@ class _Figures(_Contents):
 class Begun(_Contents):
     """The ``config.json`` of a run."""
 
-    config: _Settings
+    config: Annotated[_Settings, BeforeValidator(_keys_shown)]
     environment: _Environment
-    data: str | None = None  # fingerprint
+    data: Shown | None = None  # fingerprint
 
 
 class Finished(Begun):
     """Its ``result.json``, or the record of it."""
 
-    hash: str
-    cell: str
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{1,64}$")]
+    cell: Shown
     seed: int
-    primary: str
-    metrics: dict[str, _Figures]
+    primary: Shown
+    metrics: dict[Shown, _Figures]
     matrices: dict[str, list[list[float]]] = Field({})  # cut out where they are not needed
     ms_per_step: float
     bytes_held: int

@@ -145,7 +145,10 @@ def _without_folders(text: str, content: dict[str, Any]) -> str:
     """The result as anybody may see it: where its files lay is nobody's business and no help elsewhere."""
     root = json.dumps(content["config"].get("data", {}).get("root"))
     command = content["environment"].get("command") or ""
-    words, kept = iter(shlex.split(command)), []
+    try:
+        words, kept = iter(shlex.split(command)), list[str]()
+    except ValueError:  # nobody could have typed it
+        words, kept = iter(()), []
     for word in words:
         option, equals, value = word.partition("=")
         if option in FILES:
