@@ -61,7 +61,7 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
     elsewhere: dict[str, Any] = {"engine": {"device": device, "capture": "off"}}
     if data_root is not None:
         elsewhere["data"] = {"root": data_root}
-    config = RunConfig.parse(merge(read_run_config(folder).plain(), elsewhere))
+    config = RunConfig.parse(merge(read_run_config(folder, track=[]).plain(), elsewhere))
     files = RunFolder(folder)
     if not files.result.exists():
         raise CheckpointError(

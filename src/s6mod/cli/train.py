@@ -98,7 +98,7 @@ def train(
 
     console = Console(emoji=False)
     if resume is not None:
-        base = RunConfig.parse(_elsewhere(read_run_config(resume).plain(), device, data_root, track))
+        base = RunConfig.parse(_elsewhere(read_run_config(resume, track or None).plain(), device, data_root, track))
         configs, folders = [base], [resume]
     else:
         base = _compose(flags, device, data_root, track, config, assignments or [])

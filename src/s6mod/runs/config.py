@@ -3,6 +3,8 @@
 The hash of everything that can change a result names the run; folders, device and intervals take no part in it.
 """
 
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, field_validator
@@ -16,7 +18,7 @@ from s6mod.learner.config import LearnerConfig
 from s6mod.methods import methods
 from s6mod.run_files import RunFiles
 from s6mod.runs import name as naming
-from s6mod.trackers import check_name
+from s6mod.trackers import KNOWN, check_name
 
 
 class OutputConfig(Config):
@@ -79,8 +81,12 @@ class RunConfig(LearnerConfig):
         return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})
 
 
-def read_run_config(folder: Path) -> RunConfig:
-    """The configuration a run folder was begun with; fields that are newer than the folder have their defaults."""
+def read_run_config(folder: Path, track: Sequence[str] | None = None) -> RunConfig:
+    """The configuration a run folder was begun with; fields that are newer than the folder have their defaults.
+
+    ``track``: trackers in place of the folder's. Without them, those of ours that it names stay. A MODULE:CLASS goes,
+    since the folder may have come from anywhere, and importing it would run whatever it names.
+    """
     file = RunFiles(folder).config
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
@@ -94,4 +100,13 @@ def read_run_config(folder: Path) -> RunConfig:
         raise CheckpointError(f"expected a run's configuration, got a damaged {file}; restore it") from None
     if found != begun_as:
         raise CheckpointError(f"expected run {begun_as} in {folder}, got a config.json that was edited; restore it")
-    return config
+    known = [name for name in config.output.track if name in KNOWN]
+    for name in config.output.track if track is None else ():
+        if name not in KNOWN:
+            warnings.warn(
+                f"{folder} names the tracker {name}, which is imported only if you name it: add --track {name} to "
+                "mirror the run there",
+                stacklevel=3,
+            )
+    output = config.output.model_copy(update={"track": known if track is None else list(track)})
+    return config.model_copy(update={"output": output})

@@ -139,7 +139,8 @@ class Run:
         config: RunConfig | None = None,
     ) -> "Run":
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
-        begun_with = read_run_config(folder)  # what is damaged or edited is refused
+        track = None if config is None else config.output.track
+        begun_with = read_run_config(folder, track)  # what is damaged or edited is refused
         run = cls(config or begun_with, folder, dataset, watch)
         begun_on = parse_json(run._files.config.read_text(encoding="utf-8")).get("data")
         same = run.plan.hash == StreamPlan.load(run._files.stream).hash
