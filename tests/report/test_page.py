@@ -173,6 +173,21 @@ def test_a_run_that_diverged_shows_gaps_and_no_number(runs, tmp_path):
     assert "None" not in read.text
 
 
+@pytest.mark.parametrize("size", [1e20, 1.7e308, 5e-324])
+def test_a_run_whose_losses_have_left_all_bounds_has_its_page(runs, tmp_path, call, size):
+    folder = shutil.copytree(next(runs.glob("er+s6mod-*seed0*")), tmp_path / "run")
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    for record in records:
+        for part in ("terms", "figures"):
+            record[part] = {
+                name: [size] * len(value) if isinstance(value, list) and value[0] is not True else size
+                for name, value in record.get(part, {}).items()
+            }
+    (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    code, _, err = call("report", folder, "--out", tmp_path / "page.html", "--store", runs)
+    assert (code, err) == (0, "")
+
+
 def test_watching_goes_on_until_the_run_ends(runs, tmp_path, call, monkeypatch):
     folder = shutil.copytree(next(runs.glob("er-*seed0*")), tmp_path / "run")
     result = (folder / "result.json").read_text()
@@ -450,6 +465,10 @@ def damaged_config(folder):
         deep_records, deep_result,
         records_with(kind="task", accuracy={}), records_with(kind="evaluation", accuracy={"head": []}),
         records_with(kind="task", accuracy={"head": [None]}),
+        records_with(kind="task", accuracy={"head": [1e308, 1e308]}),
+        records_with(kind="step", terms={"ce": "1"}, figures={}),
+        records_with(kind="step", terms={"ce": 10**400}, figures={}),
+        records_with(kind="step", terms={}, figures={"sigma": [["a"]]}), records_with(kind="x", step=10**400),
         records_with(kind="confusion", classes=[[3]], counts=[]),
         records_with(kind="confusion", classes=[[0]], counts=[["a"]]),
     ],

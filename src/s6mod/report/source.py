@@ -3,7 +3,8 @@
 Nothing is drawn here. A run in progress is read as far as it has come; what is damaged is refused in one sentence.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -21,6 +22,8 @@ PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
     "evaluation": {"accuracy": dict},
     "confusion": {"classes": list, "counts": list},
 }
+NUMBERS = ("terms", "figures", "accuracy")  # parts of records that hold numbers alone
+MOST_STEPS = 2**53  # which a chart's axis can count
 Matrix = list[list[float]]  # row i: percent on tasks 0 ... i after task i
 
 
@@ -134,13 +137,23 @@ def _records(run: StoredRun) -> list[dict[str, Any]]:
         parts = PARTS.get(record["kind"], {})
         if not isinstance(record["step"], int) or not all(isinstance(record[part], parts[part]) for part in parts):
             raise TypeError
+        if not 0 <= record["step"] < MOST_STEPS or not all(_is_plain(record.get(part, {})) for part in NUMBERS):
+            raise ValueError
     return records
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there are only numbers, as far as a float reaches, and None in a value or in lists and mappings."""
+    if isinstance(value, dict | list):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or (isinstance(value, int | float) and abs(value) <= sys.float_info.max)
 
 
 def _check_figures(records: list[dict[str, Any]], primary: str) -> None:
     """Refuse accuracies without a mean and confusions that are no square of counts."""
     for record in records:
         if record["kind"] in ("task", "evaluation"):
+            _check_percent(record["accuracy"].values())
             fmean(record["accuracy"][primary])
         elif record["kind"] == "confusion":
             counts, labels = record["counts"], [label for task in record["classes"] for label in task]
@@ -152,7 +165,13 @@ def _check_figures(records: list[dict[str, Any]], primary: str) -> None:
 def _checked(matrices: dict[str, Any]) -> dict[str, Matrix]:
     if any(len(row) != place for rows in matrices.values() for place, row in enumerate(rows, start=1)):
         raise ValueError
+    _check_percent(row for rows in matrices.values() for row in rows)
     return {str(name): [[float(value) for value in row] for row in rows] for name, rows in matrices.items()}
+
+
+def _check_percent(rows: Iterable[Sequence[float]]) -> None:
+    if not all(0 <= value <= 100 for row in rows for value in row):
+        raise ValueError
 
 
 def _primary(run: StoredRun) -> str:

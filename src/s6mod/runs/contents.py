@@ -28,6 +28,8 @@ def _keys_shown(tree: Any) -> Any:
 
 Shown = Annotated[str, AfterValidator(_shown)]  # stands in a terminal, or with its slashes replaced in a file's name
 Code = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]*$")]  # stands in the name of a file as it is
+Percent = Annotated[float, Field(ge=-1000, le=1000)]  # generously: an interval or a difference may leave 0 ... 100
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _Contents(Config):
@@ -58,11 +60,11 @@ class _Environment(_Contents):
 
 
 class _Figures(_Contents):
-    accuracy: float
-    learning_accuracy: float
-    forgetting: float
-    forgetting_mose: float | None = None
-    anytime_accuracy: float | None = None
+    accuracy: Percent
+    learning_accuracy: Percent
+    forgetting: Percent
+    forgetting_mose: Percent | None = None
+    anytime_accuracy: Percent | None = None
 
 
 class Begun(_Contents):
@@ -83,8 +85,8 @@ class Finished(Begun):
     metrics: dict[Shown, _Figures]
     matrices: dict[str, list[list[float]]] = Field({})  # cut out where they are not needed
     ms_per_step: float
-    bytes_held: int
-    steps: int = 0
+    bytes_held: Count
+    steps: Count = 0
     train_seconds: float = 0
     class_names: list[str] = Field([])
 
