@@ -2,6 +2,7 @@ import json
 import multiprocessing
 import os
 import time
+from copy import deepcopy
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -238,7 +239,7 @@ def test_whatever_a_record_holds_is_taken_or_told_in_one_sentence(tmp_path_facto
     for place, value in changes:
         places = list(_places(content))
         holder, key = places[place % len(places)]
-        holder[key] = value
+        holder[key] = deepcopy(value)
     file.write_text(json.dumps(content))
     told = scan([home / "runs"]).problems
     for write in (export, adopt):
