@@ -1,6 +1,7 @@
 import errno
 import json
 import multiprocessing
+import pwd
 import re
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import yaml
 from s6mod.cli.app import COMMANDS, app
 from s6mod.config import merge
 from s6mod.learner import Learner
-from s6mod.runs import bench
+from s6mod.runs import bench, completion
 from s6mod.runs.execute import Interrupted
 from s6mod.runs.name import run_hash
 from s6mod.runs.store import scan
@@ -325,3 +326,41 @@ def test_bench_refuses_changes_that_it_would_not_measure(call, change):
     code, _, err = call("bench", "--branches", f"none,s6mod/{change}")
     assert code == 2
     assert f"got '{change}'" in err
+
+
+@pytest.fixture
+def homeless(monkeypatch):
+    """A user without a passwd entry and without HOME, as in many containers."""
+
+    def nobody(*_):
+        raise KeyError
+
+    for name in ("HOME", "XDG_CACHE_HOME", "S6MOD_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    completion.defaults.cache_clear()
+    yield
+    completion.defaults.cache_clear()
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_user_without_a_home_can_train_on_digits_and_list_and_report_runs(tmp_path, call):
+    assert call("train", "--data", "digits", "--quiet", "--out", tmp_path / "runs" / "r", *QUICK)[0] == 0
+    assert call("runs", tmp_path / "runs")[0] == 0
+    assert call("report", tmp_path / "runs", "--store", tmp_path / "runs", "--out", tmp_path / "page.html")[0] == 0
+    assert call("data", "--data-root", tmp_path)[0] == 0
+
+
+@pytest.mark.usefixtures("homeless")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data"], ["data", "cifar10"], ["train", "--data", "cifar10"], ["train", "--data", "~/x"], ["data", "~/x"],
+        ["train", "--data", "~nobody-at-all/x"], ["train", "--data-root", "~nobody-at-all/x"],
+        ["data", "--data-root", "~nobody-at-all/x"], ["sweep", "er/mine/200", "--yes"],
+    ],
+)  # fmt: skip
+def test_what_needs_a_home_and_has_none_is_one_sentence(call, words):
+    code, out, err = call(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "expected a home folder" in err

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from s6mod.files import STALE, aside, clear_aside, parse_json, why_not, write_new, write_whole
+from s6mod.errors import ConfigError
+from s6mod.files import STALE, aside, clear_aside, expanded, parse_json, why_not, write_new, write_whole
 
 
 @pytest.fixture
@@ -142,3 +143,10 @@ def test_json_is_read_however_wide_it_is():
     assert parse_json(json.dumps({"a": rows})) == {"a": rows}
     assert parse_json("[" * 100 + "]" * 100)
     assert parse_json(json.dumps("[" * 200)) == "[" * 200
+
+
+def test_a_home_that_nobody_has_is_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expanded("~/x") == tmp_path / "x"
+    with pytest.raises(ConfigError, match=r"expected a home folder for ~nobody-at-all/x, .*; give the whole path"):
+        expanded("~nobody-at-all/x")

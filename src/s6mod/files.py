@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from s6mod.errors import ConfigError
+
 DEEPEST = 100  # lists and mappings within each other; what we write has ten
 STALE = 24 * 3600.0  # seconds after which nobody writes to a file aside any more
 _ASIDE = re.compile(r"\..+\.[0-9a-f]+\.part", re.DOTALL)  # names that only ``aside`` gives, in this version or earlier
@@ -61,6 +63,16 @@ def clear_aside(folder: Path, older_than: float = STALE) -> None:
             with suppress(OSError):
                 if _ASIDE.fullmatch(place.name) and time.time() - place.lstat().st_mtime >= older_than:
                     place.unlink()
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with ``~`` as the home folder that it stands for."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # many containers have users without one
+        raise ConfigError(
+            f"expected a home folder for {path}, got a user who has none; give the whole path, or set HOME"
+        ) from None
 
 
 def parse_json(text: str | bytes) -> Any:

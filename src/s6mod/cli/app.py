@@ -4,7 +4,6 @@ import errno
 import sys
 import warnings
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,6 +13,7 @@ from typer.core import TyperGroup
 from s6mod._version import __version__
 from s6mod.allocator import keep_freed_memory
 from s6mod.errors import S6modError, printable
+from s6mod.files import expanded
 from s6mod.threads import spin_briefly
 
 COMMANDS = (  # as a person meets them
@@ -72,7 +72,7 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 def data_in(root: str | None) -> dict[str, Any]:
     """Fields of runs with their data in that folder, named so that whoever resumes them elsewhere finds it."""
-    return {} if root is None else {"data": {"root": str(Path(root).expanduser().absolute())}}
+    return {} if root is None else {"data": {"root": str(expanded(root).absolute())}}
 
 
 def _complain(sentence: str, code: int) -> NoReturn:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from s6mod.cli.app import app
+from s6mod.files import expanded
 
 if TYPE_CHECKING:  # torch is loaded when the command runs, not when it is described
     from s6mod.data.split import Reading
@@ -60,7 +61,7 @@ def data(
     from s6mod.data.split import Reading
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    root = data_root.expanduser() if data_root is not None else default_root()
+    root = expanded(data_root) if data_root is not None else default_root()
     if not 0 < test_fraction < 1:
         raise typer.BadParameter(f"expected --test-fraction between 0 and 1, got {test_fraction}")
     reading = Reading(size, test_fraction, split_seed, skip_bad)
@@ -87,7 +88,7 @@ def data(
     elif given is not None:
         raise typer.BadParameter(f"--from goes with one of {', '.join(known)}; give the path of your own data alone")
     elif is_path(what):
-        _prepare_own(Path(what).expanduser(), name, root, reading, console)
+        _prepare_own(expanded(what), name, root, reading, console)
     elif prepared_file(root, what).is_file():
         if name is not None or reading != Reading():
             raise typer.BadParameter(f"{what} is prepared; give the path of what it was made of to prepare it anew")
@@ -141,7 +142,7 @@ def _prepare_published(name: str, given: Path | None, root: Path, skip_bad: bool
 
     if name in OFFICIAL and (given is not None or not prepared_file(root, name).is_file()):
         with _ends_tidily(), _Bars(console) as bars:
-            place = given.expanduser() if given is not None else None
+            place = expanded(given) if given is not None else None
             skipped = acquire_official(OFFICIAL[name], root, place, skip_bad, bars)
         _tell_skipped(skipped, console)
     _check(name, root, console)

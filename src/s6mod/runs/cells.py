@@ -15,6 +15,7 @@ from typing import Any
 
 from s6mod.config import assign, merge, nearest
 from s6mod.errors import ConfigError
+from s6mod.files import expanded
 from s6mod.presets import BRANCHES, METHODS, datasets, preset
 from s6mod.runs.completion import defaults
 
@@ -147,7 +148,7 @@ def _name_and_root(data: str) -> tuple[str, str | None]:
 def _check_prepared(name: str, folder: str | None, text: str) -> None:
     from s6mod.data import default_root
 
-    place = default_root() if folder is None else Path(folder).expanduser()
+    place = default_root() if folder is None else expanded(folder)
     prepared = tuple(sorted(path.stem for path in place.glob("*.safetensors")))
     if name not in prepared and Path(name).exists():
         raise ConfigError(

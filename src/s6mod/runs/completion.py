@@ -12,12 +12,11 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from s6mod.config import digest
 from s6mod.errors import ConfigError
-from s6mod.files import write_whole
+from s6mod.files import expanded, write_whole
 from s6mod.registry import plugins
 from s6mod.runs.environment import source_digest
 from s6mod.runs.name import decisive
@@ -79,7 +78,10 @@ def _part_defaults(part: str, name: str) -> Plain:
 @functools.cache
 def defaults() -> dict[str, Plain]:
     """``run``: fields of a run but method and branch; ``method`` and ``branch``: by name, all fields of our own."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "s6mod"
+    try:
+        folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "s6mod"
+    except ConfigError:  # nowhere to keep them
+        return _read_classes()
     file = folder / f"defaults-{source_digest()}.json"
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -13,6 +13,7 @@ from s6mod.data.streams import make_plan
 from s6mod.errors import ConfigError
 from s6mod.experiments.costs import Cost, cost
 from s6mod.experiments.sweep import numbers, refuse_device
+from s6mod.files import expanded
 from s6mod.presets import datasets
 from s6mod.runs.cells import Cell, parse, whole_field
 from s6mod.runs.config import RunConfig
@@ -93,7 +94,7 @@ class Tuning:
         cell = self.cell.training
         root = self._data_root or cell.root
         values: dict[str, Any] = {"method": {"name": cell.method}, "data": {"name": cell.data}}
-        values["data"] |= {"root": str(Path(root).expanduser().absolute())} if root is not None else {}
+        values["data"] |= {"root": str(expanded(root).absolute())} if root is not None else {}
         values |= {"branch": {"name": cell.branch}} if cell.branch != "none" else {}
         values["memory_size"] = cell.memory
         return lay(merge(values, self._fixed), params)
