@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from s6mod.errors import ConfigError
 from s6mod.files import DEEPEST
 
 MOST_VALUES = 100_000  # in one YAML text
+LARGEST = 2**53 - 1  # whole number, which every reader of JSON takes as it is
 
 
 class Config(BaseModel):
@@ -31,6 +32,13 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _countable(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ConfigError(f"expected a whole number of at most {LARGEST}, got {_shortened(value)}; lower it")
+        return value
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

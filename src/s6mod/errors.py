@@ -4,6 +4,12 @@ Each message is one sentence: what was expected, what came, what to do. The comm
 traceback and exits with 2; anything else that is raised is a bug in this package.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# How torch says that memory is not there, on a CPU or a GPU, or that nobody could have so much.
+_SHORT = ("can't allocate memory", "not enough memory", "out of memory", "storage size calculation overflowed")
+
 
 def printable(text: str) -> str:
     """The text with escapes (``\\x1b``) for what a terminal would obey instead of showing it."""
@@ -34,3 +40,20 @@ class DataError(S6modError):
 
 class CheckpointError(S6modError):
     """A saved state that is missing, damaged or from another configuration."""
+
+
+class ResourceError(S6modError, MemoryError):
+    """Memory that is not there."""
+
+
+@contextmanager
+def memory_for(what: str, advice: str) -> Iterator[None]:
+    """If memory runs out meanwhile, say for what, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error).partition("\n")[0]
+        short = isinstance(error, MemoryError) or any(words in said.lower() for words in _SHORT)
+        if isinstance(error, S6modError) or not short:
+            raise
+        raise ResourceError(f"expected enough memory for {what}, got: {said or 'too little'}; {advice}") from error

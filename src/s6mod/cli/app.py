@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from s6mod._version import __version__
 from s6mod.allocator import keep_freed_memory
-from s6mod.errors import S6modError, printable
+from s6mod.errors import S6modError, memory_for, printable
 from s6mod.files import expanded
 from s6mod.threads import spin_briefly
 
@@ -31,7 +31,8 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with memory_for("this command", "lower memory_size, a batch or the network, or end other programs"):
+                return super().invoke(ctx)
         except OSError as error:
             if error.filename is None and error.errno not in DISK:
                 raise  # not about a file or a disk: a bug of ours

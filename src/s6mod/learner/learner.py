@@ -21,7 +21,7 @@ from s6mod.engine.checkpoint import Snapshot, Tree, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
-from s6mod.errors import CheckpointError, ConfigError, InputError
+from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.learner.config import LearnerConfig
 from s6mod.learner.peer import make_peer
 from s6mod.locks import Turn, in_turn, in_turn_to_change
@@ -107,6 +107,10 @@ class Learner:
 
         Each part draws its initial values from a seed of its own.
         """
+        with memory_for("the learner", "lower memory_size, the width of the network or num_classes"):
+            self._build(image_shape)
+
+    def _build(self, image_shape: tuple[int, int, int]) -> None:
         config, device = self.config, self.engine.device
         kind = methods[config.method.name]
         self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)

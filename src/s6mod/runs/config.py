@@ -43,7 +43,9 @@ class OutputConfig(Config):
 class RunConfig(LearnerConfig):
     """A learner's configuration with the data, the stream and the output."""
 
-    num_classes: int | None = Field(None, ge=2, description="capacity; none: as many classes as the data set has")  # type: ignore[assignment]
+    num_classes: int | None = Field(
+        None, ge=2, le=1_000_000, description="capacity; none: as many classes as the data set has"
+    )  # type: ignore[assignment]
     data: DataConfig = DataConfig()
     stream: StreamConfig = StreamConfig()
     output: OutputConfig = OutputConfig()
