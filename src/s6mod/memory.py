@@ -135,8 +135,14 @@ class ReplayMemory:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state saved from a memory of the same size and image shape."""
+        for name, mine in (("images", self.images[: self.size]), ("labels", self.labels), ("tasks", self.tasks)):
+            if state[name].shape != mine.shape:
+                raise ValueError(f"{name} of shape {tuple(state[name].shape)} for {tuple(mine.shape)}")
+        filled, seen = state["filled"], state["seen"]
+        if not isinstance(filled, int) or not isinstance(seen, int) or filled != min(self.size, seen) or filled < 0:
+            raise ValueError(f"{filled!r} images of {seen!r} in a memory of {self.size}")
         self.images[: self.size].copy_(state["images"])
         self.labels.copy_(state["labels"])
         self.tasks.copy_(state["tasks"])
         self.device_labels[: self.size].copy_(self.labels.clamp(min=0))
-        self.filled, self.seen = state["filled"], state["seen"]
+        self.filled, self.seen = filled, seen

@@ -590,3 +590,27 @@ def test_too_few_classes_are_refused_before_anything_is_written(tmp_path, digits
     with pytest.raises(ConfigError, match="num_classes of at least 10"):
         start(quick(num_classes=5), tmp_path / "r", digits)
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    "part", ["learner", "cursor", "records_bytes", "learner/memory", "learner/host/steps", "header"]
+)
+def test_an_edited_checkpoint_under_a_right_digest_is_one_sentence(tmp_path, digits, part):
+    start(quick(), tmp_path, digits)
+    (tmp_path / "result.json").rename(tmp_path / "kept")
+    tree, header = read_state(tmp_path / "checkpoint")
+    *above, last = part.split("/")
+    place = tree
+    for name in above:
+        place = place[name]
+    if part == "header":
+        del header["hash"]
+    else:
+        del place[last]
+    write_state(tmp_path / "checkpoint", tree, header)
+    with pytest.raises(CheckpointError, match=r"does not fit its configuration .*; use another copy"):
+        finish(tmp_path, digits)
+    (tmp_path / "kept").rename(tmp_path / "result.json")
+    if part != "records_bytes":
+        with pytest.raises(CheckpointError, match=r"does not fit its configuration .*; use another copy"):
+            open_run(tmp_path, "cpu")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from s6mod.config import merge
 from s6mod.data import DataConfig, Dataset, StreamPlan
-from s6mod.engine.checkpoint import has_state, read_state
+from s6mod.engine.checkpoint import Tree, fitting, has_state, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.errors import CheckpointError
 from s6mod.files import parse_json
@@ -73,6 +73,11 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
             f"expected a checkpoint in {folder}, got none; run it again with --set output.keep_checkpoint=true"
         )
     state, header = read_state(files.checkpoint)
+    with fitting(files.checkpoint):
+        return _opened(folder, files, config, state, header)
+
+
+def _opened(folder: Path, files: RunFolder, config: RunConfig, state: Tree, header: dict[str, Any]) -> Opened:
     begun_as = files.begun_as
     if header["hash"] != begun_as:
         raise CheckpointError(

@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from s6mod.errors import CheckpointError
+from s6mod.errors import CheckpointError, S6modError
 from s6mod.files import parse_json, why_not, write_whole
 from s6mod.locks import alone_in
 
@@ -29,7 +30,9 @@ FORMAT = 1
 STATE = "state.json"
 READINGS = 20  # of a state that is replaced each time while it is read, before that is called damage
 Tree = dict[str, Any]
-_OURS = re.compile(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.[0-9a-f]+\.part")
+PARTS = {"format", "header", "tensors", "sha256", "tree"}
+_TENSORS = re.compile(r"state-[0-9a-f]{16}\.safetensors")
+_OURS = re.compile(_TENSORS.pattern + r"|\.state.*\.[0-9a-f]+\.part")
 
 
 def has_state(folder: Path) -> bool:
@@ -111,16 +114,33 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
     """The tree and header of the snapshot that was written there."""
     for _ in range(READINGS):
         content = _read_content(folder)
-        file = folder / content["tensors"]
+        file = folder / str(content["tensors"])
         try:
+            if not _TENSORS.fullmatch(file.name) or file.parent != folder:  # another's file
+                raise ValueError
             payload = file.read_bytes()
             if hashlib.sha256(payload).hexdigest() != content["sha256"]:
                 raise ValueError
             return _join(content["tree"], load(payload)), content["header"]
-        except (OSError, ValueError, SafetensorError):
+        except (OSError, ValueError, SafetensorError, KeyError, TypeError, AttributeError):
             if _tensor_file(folder) == content["tensors"]:  # else the state has just been replaced
                 break
     raise CheckpointError(f"expected the tensors as they were saved, got a damaged or missing {file}; use another copy")
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Take a state that was read there into its objects; one that was edited and does not fit is told as such."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        if isinstance(error, S6modError | torch.OutOfMemoryError):
+            raise
+        why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise CheckpointError(
+            f"expected a state as it was saved, got one in {folder} that does not fit its configuration ({why}); "
+            "use another copy"
+        ) from error
 
 
 def _read_content(folder: Path) -> dict[str, Any]:
@@ -128,7 +148,7 @@ def _read_content(folder: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = parse_json((folder / STATE).read_text(encoding="utf-8"))
         declared = content.pop("digest")
-        intact = declared == _digest(content)
+        intact = declared == _digest(content) and (content.get("format") != FORMAT or content.keys() >= PARTS)
     except FileNotFoundError:
         raise CheckpointError(f"expected a saved state in {folder}, got no {STATE}; check the path") from None
     except NotADirectoryError:
@@ -139,9 +159,9 @@ def _read_content(folder: Path) -> dict[str, Any]:
         intact = False
     if not intact:
         raise CheckpointError(f"expected the state as it was saved, got a damaged {folder / STATE}; use another copy")
-    if content["format"] != FORMAT:
+    if content.get("format") != FORMAT:
         raise CheckpointError(
-            f"expected a state of format {FORMAT}, got format {content['format']} in {folder}; "
+            f"expected a state of format {FORMAT}, got format {content.get('format')} in {folder}; "
             "use the s6mod version that wrote it"
         )
     return content

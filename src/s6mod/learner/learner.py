@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from s6mod.branch import branches
@@ -17,7 +18,7 @@ from s6mod.branch.base import BranchConfig
 from s6mod.config import Config, merge
 from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.capture import CapturedStep
-from s6mod.engine.checkpoint import Snapshot, Tree, read_state
+from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
@@ -33,6 +34,24 @@ from s6mod.run_files import RunFiles
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
 _BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "step"}
+
+
+class _Where(Config):
+    """A ``Task`` as it is saved."""
+
+    index: int = Field(ge=0)
+    step: int = Field(ge=0)
+    seen: list[int]
+    current: list[int]
+
+
+class _Host(Config):
+    """What the host knows, as it is saved: a state that was edited may hold anything."""
+
+    task: _Where
+    steps: int = Field(ge=0)
+    quiet: int = Field(ge=0)
+    image_shape: list[int] | None = Field(None, min_length=3, max_length=3)
 
 
 class Learner:
@@ -274,6 +293,7 @@ class Learner:
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
         """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
         host = state["host"]
+        _Host.model_validate(host)
         self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
         self._predictor = None
         shape = host.get("image_shape", image_shape)
@@ -285,6 +305,8 @@ class Learner:
             peer.load_state_tree(state["peers"][str(number)])
         load_optimizer_state(self.optimizer, self.peers, state["optimizer"])
         self.memory.load_state_dict(state["memory"])
+        if not ((self.memory.labels >= -1) & (self.memory.labels < self.config.num_classes)).all():
+            raise ValueError("labels of the memory beyond num_classes")
         for name, g in self._all_generators.items():
             set_state(g, state["generators"][name], derive_seed(self.config.seed, f"{name} from step {self.steps}"))
         self.ledger.load_state_dict(state["ledger"], self.engine.device)
@@ -317,6 +339,13 @@ class Learner:
         """
         inside = RunFiles(Path(folder)).checkpoint
         state, header = read_state(inside if inside.is_dir() else Path(folder))
+        with fitting(Path(folder)):
+            return cls._restored(folder, state, header, device)
+
+    @classmethod
+    def _restored(
+        cls, folder: str | Path, state: Tree, header: dict[str, Any], device: str | torch.device | None
+    ) -> "Learner":
         if "config" not in header:
             raise CheckpointError(
                 f"expected a saved learner or run in {folder}, got a run of an older version; run it again"

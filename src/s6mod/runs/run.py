@@ -22,7 +22,7 @@ from torch import Tensor
 
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
-from s6mod.engine.checkpoint import Snapshot, Writer, has_state, read_state
+from s6mod.engine.checkpoint import Snapshot, Tree, Writer, fitting, has_state, read_state
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import clear_aside, parse_json, write_whole
 from s6mod.learner import Learner
@@ -207,15 +207,21 @@ class Run:
 
     def _restore(self) -> None:
         state, header = read_state(self._files.checkpoint)
+        with fitting(self._files.checkpoint):
+            self._take_over(state, header)
+
+    def _take_over(self, state: Tree, header: dict[str, Any]) -> None:
         if header["hash"] != self.hash:
             raise CheckpointError(
                 f"expected a checkpoint of run {self.hash}, got one of {header['hash']} in {self.folder}; "
                 "restore the right one"
             )
         if changed := differences(header["environment"], self.environment):
-            warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=3)
+            warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=4)
         self.learner.load_state_dict(state["learner"], self.dataset.image_shape)
         self.cursor = Cursor(**state["cursor"])
+        if not 0 <= self.cursor.position <= len(self.plan):
+            raise ValueError(f"step {self.cursor.position} of {len(self.plan)}")
         if self.result is None:  # else the state may be of an earlier step, see _conclude
             self._files.cut(state["records_bytes"])
 
