@@ -9,8 +9,10 @@ import time
 
 import pytest
 
+from s6mod.data import Dataset, load
 from s6mod.errors import ConfigError
-from s6mod.files import STALE, aside, clear_aside, expanded, parse_json, why_not, write_new, write_whole
+from s6mod.files import STALE, aside, clear_aside, expanded, parse_json, usable, why_not, write_new, write_whole
+from s6mod.learner import Learner
 
 
 @pytest.fixture
@@ -150,3 +152,19 @@ def test_a_home_that_nobody_has_is_one_sentence(monkeypatch, tmp_path):
     assert expanded("~/x") == tmp_path / "x"
     with pytest.raises(ConfigError, match=r"expected a home folder for ~nobody-at-all/x, .*; give the whole path"):
         expanded("~nobody-at-all/x")
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "x/" * 2500, "a\0b", "a\ud800b"])
+def test_a_path_that_no_file_can_have_is_one_short_sentence_wherever_it_is_given(path):
+    learner = Learner(num_classes=2)
+    for take in (usable, expanded, Learner.load, learner.save, Dataset.from_path, lambda path: load("own", path)):
+        with pytest.raises(ConfigError, match="expected a path that a file can have") as caught:
+            take(path)
+        assert len(str(caught.value)) < 300
+        assert str(caught.value).isprintable()
+
+
+def test_a_path_that_is_not_there_can_be_used(tmp_path):
+    assert usable(tmp_path / "none" / "at all") == tmp_path / "none" / "at all"
+    (tmp_path / "file").touch()
+    assert usable(tmp_path / "file" / "below") == tmp_path / "file" / "below"

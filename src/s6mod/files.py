@@ -65,10 +65,26 @@ def clear_aside(folder: Path, older_than: float = STALE) -> None:
                     place.unlink()
 
 
+def usable(path: str | Path) -> Path:
+    """The path, if there could be a file of that name at all."""
+    try:
+        os.stat(path)
+    except ValueError as error:  # NUL, or a letter that no name of a file has
+        why = str(error)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return Path(path)
+        why = f"{error.strerror}, {len(str(path))} characters"
+    else:
+        return Path(path)
+    name = repr(str(path)[:60]) + " ..." * (len(str(path)) > 60)
+    raise ConfigError(f"expected a path that a file can have, got {name}: {why}; check the path")
+
+
 def expanded(path: str | Path) -> Path:
     """The path with ``~`` as the home folder that it stands for."""
     try:
-        return Path(path).expanduser()
+        return usable(Path(path).expanduser())
     except RuntimeError:  # many containers have users without one
         raise ConfigError(
             f"expected a home folder for {path}, got a user who has none; give the whole path, or set HOME"

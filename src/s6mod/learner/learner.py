@@ -23,6 +23,7 @@ from s6mod.engine.evaluate import Predictor
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
+from s6mod.files import usable
 from s6mod.learner.config import LearnerConfig
 from s6mod.learner.peer import make_peer
 from s6mod.locks import Turn, in_turn, in_turn_to_change
@@ -313,7 +314,7 @@ class Learner:
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
-        folder = Path(folder)
+        folder = usable(folder)
         around = RunFiles(folder.parent)
         run = around if folder == around.checkpoint else RunFiles(folder)
         if run.config.exists() and run.stream.exists():
@@ -337,7 +338,7 @@ class Learner:
 
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
-        inside = RunFiles(Path(folder)).checkpoint
+        inside = RunFiles(usable(folder)).checkpoint
         state, header = read_state(inside if inside.is_dir() else Path(folder))
         with fitting(Path(folder)):
             return cls._restored(folder, state, header, device)

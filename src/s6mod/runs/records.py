@@ -100,7 +100,7 @@ def _place(text: str, content: dict[str, Any], folder: Path) -> Path | None:
 def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # the latter: no text, or no name of a file
         raise CheckpointError(f"expected a readable result, got {file}; restore it or remove it") from None
 
 
