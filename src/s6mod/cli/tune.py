@@ -77,7 +77,7 @@ def tune(
     from s6mod.experiments.plan import refuse_cpu
     from s6mod.tuning.config import Tuning
     from s6mod.tuning.launch import launch
-    from s6mod.tuning.outcome import write_outcome
+    from s6mod.tuning.outcome import first_failure, write_outcome
     from s6mod.tuning.study import open_study
 
     given = {
@@ -109,7 +109,11 @@ def tune(
     if preset is None:
         from s6mod.errors import ConfigError
 
-        raise ConfigError(f"expected a complete trial, got none; see why in {tuning.folder / 'history.json'}")
+        reason = first_failure(study)
+        raise ConfigError(
+            f"expected a complete trial, got none{f', the first as: {reason}' if reason else ''}; "
+            f"see all in {tuning.folder / 'history.json'}"
+        )
 
 
 def _compose(

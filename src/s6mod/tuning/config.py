@@ -106,9 +106,14 @@ class Tuning:
         return RunConfig.parse(merge(values, output) | {"seed": seed})
 
     def on_present_data(self) -> "Tuning":
-        """The same on the contents that own data has now; data that is not there is refused."""
+        """The same on the contents that own data has now; data that is not there, or has too few tasks, is refused."""
         data = self.run({}, self.seeds[0]).data
         found = data.load()
+        first = self._first
+        tried = [first, *(first | {field: value} for field, each in self.space.items() for value in each.samples)]
+        configs = {repr(config.stream): config for config in (self.run(params, self.seeds[0]) for params in tried)}
+        for config in configs.values():
+            self.shorten(config, found.train_labels, found.num_classes)
         return self if data.name in datasets() else replace(self, contents=found.fingerprint)
 
     def check(self) -> None:
