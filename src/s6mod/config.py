@@ -99,7 +99,7 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
     if len(parts) > DEEPEST:
         raise ConfigError(f"expected a dotted key of at most {DEEPEST} parts, got {len(parts)}; shorten it")
     try:
-        value: Any = yaml.load(text, _Loader)
+        value: Any = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except _NOT_YAML as error:
         raise ConfigError(
             f"expected a YAML value after {key}=, got {_shortened(text)}{_beyond(error)}; "
@@ -113,7 +113,7 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
     except _NOT_YAML as error:
