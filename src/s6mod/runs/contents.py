@@ -18,15 +18,19 @@ def _shown(text: str) -> str:
     return text
 
 
-def _keys_shown(tree: Any) -> Any:
-    """Keys of a configuration at any depth, which stand in lists of what a run changes."""
-    for key, value in tree.items() if isinstance(tree, dict) else ():
-        _keys_shown(value)
+def _plain(tree: Any) -> Any:
+    """A configuration whose keys, at any depth, can be shown, and whose numbers can be compared with others."""
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        _plain(part)
+    for key in tree if isinstance(tree, dict) else ():
         _shown(str(key))
+    if isinstance(tree, int) and abs(tree) >= 2**63:
+        raise ValueError("a number beyond reason")
     return tree
 
 
 Shown = Annotated[str, AfterValidator(_shown)]  # stands in a terminal, or with its slashes replaced in a file's name
+Name = Annotated[Shown, Field(pattern=r"^[^/\\]{1,200}$")]  # of a method, branch or data set: presets are files
 Code = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]*$")]  # stands in the name of a file as it is
 Percent = Annotated[float, Field(ge=-1000, le=1000)]  # generously: an interval or a difference may leave 0 ... 100
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -37,7 +41,7 @@ class _Contents(Config):
 
 
 class _Named(_Contents):
-    name: Shown
+    name: Name
 
 
 class _Engine(_Contents):
@@ -70,7 +74,7 @@ class _Figures(_Contents):
 class Begun(_Contents):
     """The ``config.json`` of a run."""
 
-    config: Annotated[_Settings, BeforeValidator(_keys_shown)]
+    config: Annotated[_Settings, BeforeValidator(_plain)]
     environment: _Environment
     data: Shown | None = None  # fingerprint
 
