@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and never overwritten by accident; and JSON from files that anybody may have made.
+"""Files that are whole or not there, and never overwritten by accident; JSON and paths that may come from anywhere.
 
 No torch, so that commands answer at once.
 """
