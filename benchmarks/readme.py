@@ -11,9 +11,8 @@ from statistics import fmean
 
 from s6mod.decimals import difference, spread
 from s6mod.paper.estimate import Estimate, paired
-from s6mod.paper.published import other_settings
+from s6mod.paper.published import METHODS, other_settings
 from s6mod.paper.tables import Results
-from s6mod.presets import METHODS
 from s6mod.runs.cells import SHARED, Cell
 from s6mod.runs.completion import complete, setting
 from s6mod.runs.store import scan

@@ -1,6 +1,5 @@
 """Methods and branches of one's own: how they become known, here and in other processes."""
 
-import json
 import os
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from s6mod.experiments.worker import _receive
 from s6mod.methods import MethodConfig, methods
 from s6mod.methods.er import ER, ERConfig
 from s6mod.methods.pairs import ERCCLDC, ERCCLDCConfig
-from s6mod.runs import completion as schema
 from s6mod.runs.cells import parse
+from s6mod.runs.completion import complete
 from s6mod.runs.config import RunConfig
 from s6mod.runs.environment import describe, differences
 
@@ -60,7 +59,6 @@ def _own_registries(monkeypatch):
         monkeypatch.setattr(each, "_parts", dict(each._parts))
     fresh = registry.Plugins()
     monkeypatch.setattr(registry, "plugins", fresh)
-    monkeypatch.setattr(schema, "plugins", fresh)
 
 
 @pytest.fixture
@@ -181,21 +179,12 @@ def test_a_worker_that_does_not_know_a_method_says_so():
 # --- records --------------------------------------------------------------------------------------------------
 
 
-def test_the_kept_defaults_are_of_our_own_parts_and_those_of_others_are_asked_anew(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_a_stored_configuration_is_completed_by_the_class_that_is_registered():
     methods.register("mine")(mine())
     methods.register("mine-ccldc")(MinePair)
-    schema.defaults.cache_clear()
-    try:
-        kept = schema.defaults()
-        assert kept == json.loads(next(tmp_path.glob("s6mod/*.json")).read_text())
-    finally:
-        schema.defaults.cache_clear()
-    assert {"er", "er-ccldc"} <= kept["method"].keys()
-    assert not {"mine", "mine-ccldc"} & kept["method"].keys()
-    for name in ("mine", "mine-ccldc"):
-        assert schema.complete({"method": {"name": name}})["method"] == methods[name].config_class().plain()
-    assert schema.complete({"method": {"name": "nobodys"}})["method"] == {"name": "nobodys"}
+    for name in ("er", "er-ccldc", "mine", "mine-ccldc"):
+        assert complete({"method": {"name": name}})["method"] == methods[name].config_class().plain()
+    assert complete({"method": {"name": "nobodys"}})["method"] == {"name": "nobodys"}
 
 
 def test_the_environment_tells_the_code_of_parts_from_outside_and_resuming_with_other_code_is_noticed(install):

@@ -6,7 +6,7 @@ import torch
 from states import assert_same_tree
 
 import learners
-from s6mod.presets import METHODS
+from s6mod.paper.published import METHODS
 
 BATCHES = [learners.batch(position, classes) for position, classes in enumerate(((0, 1), (0, 1), (2, 3), (2, 3)))]
 

@@ -14,7 +14,7 @@ from s6mod.errors import InputError
 from s6mod.experiments import costs
 from s6mod.methods import Peer, Plan, Task
 from s6mod.networks import Network, NetworkConfig, ResNet18
-from s6mod.presets import METHODS
+from s6mod.paper.published import METHODS
 
 FRESH = [{"view": "fresh"}, {"variant": "plus"}, {"view": "fresh", "beta": 0.0, "noisy_gate": True}]
 

@@ -20,7 +20,7 @@ from s6mod.methods.contrastive import new_loss, uniform_loss
 from s6mod.methods.mose import MOSE, MOSEConfig, Views
 from s6mod.metrics import AccuracyMatrix, Metrics
 from s6mod.networks import ExpertsOutput
-from s6mod.presets import METHODS
+from s6mod.paper.published import METHODS
 from s6mod.runs.cells import parse
 from s6mod.runs.config import RunConfig
 

@@ -1,4 +1,4 @@
-"""What names a run, by the plain values of its configuration; no torch, so that stored runs are recognised at once.
+"""What names a run, by the plain values of its configuration.
 
 The names of existing runs and records rest on this: it may not change.
 """

@@ -1,6 +1,6 @@
 """The run store: run folders are the truth, and public records stand for runs made elsewhere.
 
-There is no index that could be wrong: a scan reads the small files of each run. Nothing here imports torch.
+There is no index that could be wrong: a scan reads the small files of each run.
 """
 
 import functools
