@@ -51,7 +51,7 @@ class Predictor:
         ``only``: the one table that is wanted; others may be left out if that saves work.
         """
         from_memory = only is None or only not in self.method.memory_free | {"branch"}
-        with _evaluating(self.peers):
+        with self._evaluating():
             reference = self.reference if from_memory else None
             chunks = [self._scores(part, reference) for part in images.split(self.engine.eval_batch)]
         return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
@@ -59,7 +59,7 @@ class Predictor:
     def outputs(self, images: Tensor) -> Iterator[list[Output]]:
         """What each peer's network answers, in eval mode, batch after batch."""
         for part in images.split(self.engine.eval_batch):
-            with _evaluating(self.peers):
+            with self._evaluating():
                 found = self._forward(part, self.peers)
             yield found
 
@@ -72,7 +72,7 @@ class Predictor:
         layers = [layer for peer in copies for layer in peer.network.modules() if isinstance(layer, _BatchNorm)]
         stored = self.memory.images[: len(self.memory)]
         shares = -(-len(stored) // CALIBRATION_BATCH)
-        with torch.no_grad():
+        with torch.no_grad(), self.engine.twins():
             for share in range(shares):
                 for layer in layers:
                     layer.train().momentum = 1 / (share + 1)
@@ -98,14 +98,13 @@ class Predictor:
             tables["branch"] = torch.stack(own).mean(0)
         return tables
 
-
-@contextmanager
-def _evaluating(peers: list[Peer]) -> Iterator[None]:
-    for peer in peers:
-        peer.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for peer in peers:
-            peer.train()
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        for peer in self.peers:
+            peer.eval()
+        try:
+            with torch.inference_mode(), self.engine.twins():
+                yield
+        finally:
+            for peer in self.peers:
+                peer.train()

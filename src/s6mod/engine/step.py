@@ -130,14 +130,15 @@ class Step:
 
     def compute(self, inputs: Inputs) -> tuple[str, ...]:
         """The device's work. It is the same whether launched kernel by kernel or captured and replayed."""
-        with self.engine.autocast():
-            terms, losses = self.losses(inputs)
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.stack([term.float() for term in terms.values()]).sum().backward()
-        self.optimizer.step()
-        self.method.commit([loss.carry for loss in losses])
-        self.ledger.add(terms)
-        self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
+        with self.engine.twins():
+            with self.engine.autocast():
+                terms, losses = self.losses(inputs)
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.stack([term.float() for term in terms.values()]).sum().backward()
+            self.optimizer.step()
+            self.method.commit([loss.carry for loss in losses])
+            self.ledger.add(terms)
+            self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
         return tuple(terms)
 
     def losses(self, inputs: Inputs) -> tuple[dict[str, Tensor], list[Losses]]:
