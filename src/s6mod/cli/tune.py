@@ -48,6 +48,10 @@ def tune(
     reported_seeds: Annotated[
         bool, typer.Option("--reported-seeds", help="Allow seeds 0 to 9.", rich_help_panel=WHAT)
     ] = False,
+    held_out: Annotated[
+        float | None,
+        typer.Option(min=0, help="Share of the training images to judge by (default: 0.1).", rich_help_panel=WHAT),
+    ] = None,
     metric: Annotated[
         str | None, typer.Option(help="accuracy or anytime_accuracy (default: accuracy).", rich_help_panel=WHAT)
     ] = None,
@@ -84,6 +88,7 @@ def tune(
         "data": data,
         "memory": memory,
         "tasks": tasks,
+        "held_out": held_out,
         "seeds": seeds,
         "reported_seeds": reported_seeds or None,
         "metric": metric,

@@ -4,10 +4,11 @@ import os
 import re
 import shlex
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import Field, field_validator
 
 from s6mod.config import Config, nearest
@@ -16,7 +17,7 @@ from s6mod.data.digits import load_digits
 from s6mod.data.official import OFFICIAL
 from s6mod.data.own import is_path, name_of, own_source
 from s6mod.data.prepared import SUFFIX, Description, describe, prepared_file, read_prepared
-from s6mod.data.split import Reading
+from s6mod.data.split import Reading, held_out
 from s6mod.errors import ConfigError, DataError
 
 DIGITS = "digits"  # ships with scikit-learn: nothing to look for
@@ -38,6 +39,13 @@ class DataConfig(Config):
         0.2, gt=0, lt=1, description="own data without a test split: share of each class that is held out"
     )
     split_seed: int = Field(0, ge=0, description="own data without a test split: which share")
+    held_out: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of each class's training images that is kept out of the stream and takes the place of the "
+        "test images, by the run's seed: to choose settings by",
+    )
 
     @field_validator("name")
     @classmethod
@@ -47,6 +55,21 @@ class DataConfig(Config):
     def load(self) -> Dataset:
         """The data set, its images on the host."""
         return load(self.name, self.root, Reading(self.size, self.test_fraction, self.split_seed))
+
+    def seen_by(self, dataset: Dataset, seed: int) -> Dataset:
+        """The data set as a run with this seed sees it: with images held out, its test images are not looked at."""
+        if not self.held_out:
+            return dataset
+        labels, images = dataset.train_labels, dataset.train_images
+        out = torch.from_numpy(held_out(labels.numpy(), dataset.class_names, self.held_out, seed))
+        stream, judged = ((out == side).nonzero().flatten() for side in (False, True))
+        return replace(
+            dataset,
+            train_images=images[stream.to(images.device)],
+            train_labels=labels[stream],
+            test_images=images[judged.to(images.device)],
+            test_labels=labels[judged],
+        )
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,9 @@ class Run:
         self._files = RunFolder(folder)
         self.hash = self._files.begun_as or config.hash
         self._states = Writer(self._files.checkpoint)
-        data = dataset if dataset is not None else config.data.load()
+        whole = dataset if dataset is not None else config.data.load()
+        self.fingerprint = whole.fingerprint
+        data = config.data.seen_by(whole, config.seed)
         self.learner = Learner.from_config(config.learner_config(data))
         self.learner.build(data.image_shape)  # what cannot be built is refused before a folder is made
         self.dataset = data.to(self.learner.engine.device)
@@ -122,7 +124,7 @@ class Run:
             run.plan.save(run._files.stream)
             content = {
                 "hash": run.hash,
-                "data": run.dataset.fingerprint,
+                "data": run.fingerprint,
                 "config": config.plain(),
                 "environment": run.environment,
             }
@@ -143,7 +145,7 @@ class Run:
         run = cls(config or begun_with, folder, dataset, watch)
         begun_on = json.loads(run._files.config.read_text(encoding="utf-8")).get("data")
         same = run.plan.hash == StreamPlan.load(run._files.stream).hash
-        if not same or begun_on != run.dataset.fingerprint:
+        if not same or begun_on != run.fingerprint:
             raise CheckpointError(
                 f"expected the stream that {folder} was begun on, got other data; give the same data set"
             )

@@ -21,7 +21,7 @@ def summary(run: "Run") -> dict[str, Any]:
         "cell": config.cell,
         "seed": config.seed,
         "stream": run.plan.hash,
-        "data": run.dataset.fingerprint,
+        "data": run.fingerprint,
         "primary": learner.primary,
         "metrics": {name: Metrics.of(AccuracyMatrix.from_rows(rows)).plain() for name, rows in cursor.rows.items()},
         "matrices": cursor.rows,

@@ -34,6 +34,9 @@ class TuneConfig(Config):
     tasks: int | None = Field(
         3, ge=1, description="the first so many tasks of the stream count; null: all, a look into the future"
     )
+    held_out: float = Field(
+        0.1, ge=0, lt=1, description="share of the training images that trials are judged by; 0: the test images"
+    )
     seeds: str | list[int] = Field("100-102", description="seeds that the objective is averaged over")
     reported_seeds: bool = Field(False, description="allow seeds 0 to 9, which results are reported on")
     metric: Literal["accuracy", "anytime_accuracy"] = Field("accuracy", description="what is to be high")
@@ -100,7 +103,8 @@ class Tuning:
 
     def run(self, params: dict[str, Any], seed: int) -> RunConfig:
         """The configuration of one run of a trial, on the whole stream."""
-        values = merge(merge(self.cell.values(), self.preset(params)), self.elsewhere)
+        judged_by = {"data": {"held_out": self.config.held_out}}
+        values = merge(merge(merge(self.cell.values(), judged_by), self.preset(params)), self.elsewhere)
         output = {"output": {"keep_checkpoint": False}}  # there will be many
         return RunConfig.parse(merge(values, output) | {"seed": seed})
 

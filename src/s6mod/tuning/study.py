@@ -193,7 +193,7 @@ class Worker:
 
         device = Engine.resolve(whole.engine).device
         data = dataset_on(device, whole.data)
-        config = self.tuning.shorten(whole, data.train_labels, data.num_classes)
+        config = self.tuning.shorten(whole, whole.data.seen_by(data, whole.seed).train_labels, data.num_classes)
         folder = self.tuning.folder / "runs" / config.folder_name
         trial.set_user_attr(VERSIONS, describe(device))
         runs: list[Run] = []
