@@ -67,6 +67,31 @@ def test_results_that_differ_in_their_engine_alone_are_counted_once_and_told(sto
     assert (code, told in err, "99.00" in out) == (0, True, False)
 
 
+@pytest.mark.parametrize(
+    ("base", "ours", "marked"),
+    [
+        ([None, None], [None, None], False),
+        ([2, 2], [2, 2], False),
+        ([1, 2], [1, 2], False),  # each pair agrees
+        ([None, None], [1, 1], True),
+        ([1, 1], [1, 2], True),
+    ],
+)
+def test_a_gain_whose_two_sides_differ_in_their_numerics_is_marked(tmp_path, write_run, call, base, ours, marked):
+    for seed in (0, 1):
+        write_run(tmp_path, ER, seed=seed, accuracy=31.0, numerics=base[seed])
+        write_run(tmp_path, OURS, seed=seed, accuracy=33.0 + seed, numerics=ours[seed])
+    write_run(tmp_path, OURS, seed=7, accuracy=33.5, numerics=9)  # without a base, and so of no pair
+    row = only(rows(tmp_path, "1"), OURS)
+    assert (row.gain.n, row.mixed) == (2, marked)
+    command = ("table", "1", "--store", tmp_path, "--only-run", "--format")
+    for form, mark in (("terminal", "†"), ("markdown", "†"), ("latex", r"\dag")):
+        out = call(*command, form)[1]
+        assert out.count(mark) == 2 * marked  # the gain, and what the mark means
+        assert ("differ in their numerics" in " ".join(out.split())) == marked
+    assert [each["gain_mixed"] for each in json.loads(call(*command, "json")[1])] == [False, marked]
+
+
 def test_another_setting_is_not_taken_for_the_published_one(store, write_run):
     write_run(store, f"{OURS}/beta=0.25", seed=7, accuracy=99.0)
     assert only(rows(store, "1"), OURS).ours.n == 3

@@ -97,7 +97,8 @@ IN_BOTH = [
     ("config", {}), ("config.method", {}), ("config.method", None), ("config.method.name", []), ("config.branch", "x"),
     ("config.branch", {}), ("config.seed", None), ("config.seed", ...), ("config.memory_size", "x"),
     ("config.data", None), ("config.data.name", 3), ("config.engine", ...), ("config.engine.precision", None),
-    ("environment", []), ("environment.device", None), ("environment.source", None), ("data", []),
+    ("environment", []), ("environment.device", None), ("environment.source", None), ("environment.numerics", "x"),
+    ("data", []),
 ]  # fmt: skip
 IN_RESULTS = [
     ("hash", None), ("cell", 3), ("seed", "x"), ("primary", "x"), ("primary", []), ("metrics", None), ("metrics", {}),

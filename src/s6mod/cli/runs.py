@@ -86,11 +86,19 @@ def export(
 ) -> None:
     """Write a small public record, without checkpoints, of every finished run."""
     from s6mod.run_files import RunFiles
+    from s6mod.runs.commits import uncommitted
     from s6mod.runs.records import export as export_record
     from s6mod.runs.store import scan
 
     found = scan(folders or [Path("runs")])
-    results = [RunFiles(run.path).result for run in found.finished if run.path.is_dir()]
+    finished = [run for run in found.finished if run.path.is_dir()]
+    results = [RunFiles(run.path).result for run in finished]
+    if number := uncommitted(run.environment.get("source", "") for run in finished):
+        typer.echo(
+            f"warning: expected runs of committed source, got {number} whose source no commit has; "
+            "commit before you run what is to be published",
+            err=True,
+        )
     _take(results, lambda result: export_record(result, into), found.problems)
 
 
@@ -100,10 +108,12 @@ def adopt(
     into: Annotated[Path | None, typer.Option(help="Folder to take them into (default: where they are).")] = None,
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
+    from s6mod.runs.commits import FILE as COMMITS
     from s6mod.runs.records import adopt as adopt_record
 
     found = [sorted(source.glob("*.json")) if source.is_dir() else [source] for source in sources]
-    _take([file for files in found for file in files], lambda file: adopt_record(file, into or file.parent), [])
+    files = [file for files in found for file in files if file.name != COMMITS]
+    _take(files, lambda file: adopt_record(file, into or file.parent), [])
 
 
 def _take(files: list[Path], write: Callable[[Path], Path | None], problems: list[str]) -> None:

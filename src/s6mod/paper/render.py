@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +24,19 @@ LEGEND = (
     "precision; ms: of a training step, shared with the runs beside it; MB: held between steps"
 )
 
+MIXED = "†"  # behind such a gain
+NOTE = f"{MIXED}: the two sides of this gain differ in their numerics, so part of it may come from a change of the code"
+
+
+def gain_text(gain: Estimate | None, mixed: bool, gap: str = "") -> str:
+    """A gain with half of its interval and, where it is mixed, its mark."""
+    return difference(gain.mean, gain.half, gap) + MIXED * mixed if gain else ""
+
+
+def notes(rows: Iterable[Row]) -> list[str]:
+    """The sentence on the mark, if a row has it."""
+    return [NOTE] if any(row.mixed for row in rows) else []
+
 
 def cells(row: Row) -> list[str]:
     """The texts of one row, one for each column."""
@@ -37,7 +50,7 @@ def cells(row: Row) -> list[str]:
         spread(*paper) if paper else "",
         difference(row.difference) if row.difference is not None else "",
         row.verdict,
-        difference(row.gain.mean, row.gain.half) if row.gain else "",
+        gain_text(row.gain, row.mixed),
         f"{row.ms:.1f}" if row.ms is not None else "",
         f"{row.held / 1e6:.0f}" if row.held is not None else "",
     ]
@@ -59,7 +72,7 @@ def show(table: Filled, console: Console) -> None:
         console.print(header, style="bold", soft_wrap=True, highlight=False, markup=False)
         for row, line in zip(rows, lines, strict=True):
             console.print(line, style=STYLES.get(row.verdict), soft_wrap=True, highlight=False, markup=False)
-    console.print(LEGEND, style="dim", highlight=False)
+    console.print("; ".join([LEGEND, *notes(table.rows)]), style="dim", highlight=False)
 
 
 def markdown(tables: Sequence[Filled]) -> str:
@@ -71,6 +84,7 @@ def markdown(tables: Sequence[Filled]) -> str:
             lines += [f"**{section}**", "", f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
             lines += [f"| {' | '.join(text.replace('|', '/') for text in cells(row))} |" for row in rows]
             lines.append("")
+        lines += [text for note in notes(table.rows) for text in (f"{note}.", "")]
     return "\n".join(lines)
 
 
@@ -83,7 +97,7 @@ def latex(tables: Sequence[Filled]) -> str:
         for section, rows in groupby(table.rows, lambda row: row.section):
             lines += [r"\midrule", rf"\multicolumn{{{len(COLUMNS)}}}{{l}}{{{_tex(section)}}} \\"]
             lines += [" & ".join(map(_tex, cells(row))) + r" \\" for row in rows]
-        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        lines += [r"\bottomrule", r"\end{tabular}", *(f"{_tex(note)}." for note in notes(table.rows)), r"\end{table}"]
     return "\n".join(lines)
 
 
@@ -125,6 +139,7 @@ def _flat(table: Filled, row: Row) -> dict[str, Any]:
         "difference": row.difference,
         "verdict": row.verdict,
         **_numbers("gain_", row.gain),
+        "gain_mixed": row.mixed,
         "ms_per_step": row.ms,
         "bytes_held": row.held,
         "code": " ".join(row.code),
@@ -136,6 +151,13 @@ def _numbers(prefix: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def _tex(text: str) -> str:
-    for plain, escaped in (("\\", r"\textbackslash "), ("%", r"\%"), ("_", r"\_"), ("&", r"\&"), ("±", r"$\pm$")):
+    for plain, escaped in (
+        ("\\", r"\textbackslash "),
+        ("%", r"\%"),
+        ("_", r"\_"),
+        ("&", r"\&"),
+        ("±", r"$\pm$"),
+        (MIXED, r"\dag "),
+    ):
         text = text.replace(plain, escaped)
     return text

@@ -39,6 +39,7 @@ class Row:
     ms: float | None  # mean time of a step
     held: int | None  # bytes held between steps
     code: tuple[str, ...] = ()  # versions of the code that the results come from
+    mixed: bool = False  # whether the gain pairs results of different numerics
 
     @property
     def difference(self) -> float | None:
@@ -61,6 +62,11 @@ class Filled:
 
 
 Seeds = Mapping[int, StoredRun]
+
+
+def mixed(ours: Seeds, base: Seeds) -> bool:
+    """Whether runs of one seed differ in what a step computed, so that their difference is not the setting's alone."""
+    return any(ours[seed].numerics != base[seed].numerics for seed in ours.keys() & base.keys())
 
 
 class Results:
@@ -115,7 +121,8 @@ class Results:
             return None
         estimate = Estimate.of(list(ours.values()))
         branched = line.cell.branch != "none"
-        gain = paired(ours, values(self.runs.get(base, {}).get(precision, {}))) if branched else None
+        alone = self.runs.get(base, {}).get(precision, {}) if branched else {}
+        gain = paired(ours, values(alone))
         results = [run.result for seed, run in runs.items() if seed in ours and run.result is not None]
         return Row(
             title,
@@ -130,6 +137,7 @@ class Results:
             fmean(result["ms_per_step"] for result in results),
             max(int(result["bytes_held"]) for result in results),
             tuple(sorted({str(result["environment"].get("source")) for result in results})),
+            gain is not None and mixed(runs, alone),
         )
 
 

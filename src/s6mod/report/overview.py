@@ -6,7 +6,7 @@ from html import escape
 
 from s6mod.paper.estimate import Estimate
 from s6mod.paper.published import table as paper_table
-from s6mod.paper.render import COLUMNS, LEGEND, cells
+from s6mod.paper.render import COLUMNS, LEGEND, cells, notes
 from s6mod.paper.tables import Results, Row, as_published
 from s6mod.report.charts import Dots, Figure, dots
 from s6mod.report.groups import Group, panels
@@ -40,7 +40,8 @@ def overview(groups: Sequence[Group]) -> Section:
         parts.append(paragraph(_meanings(done), "note"))
     if rows:
         parts.append(table(("figure", *COLUMNS), [(row.section, *cells(row)) for row in rows], "Beside the paper"))
-        parts.append(paragraph(f"{LEGEND[0].upper()}{LEGEND[1:]}. {VERDICTS}", "note"))
+        legend = "; ".join([f"{LEGEND[0].upper()}{LEGEND[1:]}", *notes(rows)])
+        parts.append(paragraph(f"{legend}. {VERDICTS}", "note"))
     return Section("overview", "Overview", "".join(parts))
 
 

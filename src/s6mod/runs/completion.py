@@ -1,5 +1,7 @@
 """Stored configurations, completed with what has been added since, and how two of them differ.
 
+How a record is found is told as a whole in docs/runs.md.
+
 A record holds the whole configuration of its run as it was then. Fields may have been added since: ``complete`` fills
 them with their defaults, which keep the old behaviour, so that the record is still found by the present hash. A field
 that is no longer known stays if it was set: such a record is of another setting.

@@ -33,6 +33,7 @@ class _Settings(_Contents):
 class _Environment(_Contents):
     device: str  # without it nobody knows the precision
     source: str = ""
+    numerics: int | None = None  # before it was counted
     command: str | None = None
 
 
