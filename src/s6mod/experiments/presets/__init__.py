@@ -12,7 +12,10 @@ import yaml
 
 from s6mod.config import merge
 
-METHODS = ("er", "ocm", "onpro", "er-ccldc", "ocm-ccldc", "onpro-ccldc", "mose")
+METHODS = (
+    *("er", "ocm", "onpro", "er-ccldc", "ocm-ccldc", "onpro-ccldc", "mose"),
+    *("finetune", "er-ace", "scr", "pcr", "er-lwf"),
+)
 BRANCHES = ("none", "s6mod", "confidence", "smoothing")
 CONTROLS = ("confidence", "smoothing")
 
