@@ -30,7 +30,7 @@ def test_every_registered_method_conforms(method, branch, check):
     check(method, branch)
 
 
-@pytest.mark.parametrize("branch", branches)
+@pytest.mark.parametrize("branch", list(branches))
 @pytest.mark.parametrize("method", [name for name in methods if not methods[name].has_logits])
 def test_a_method_without_logits_refuses_every_branch_when_its_learner_is_made(method, branch):
     with pytest.raises(ConfigError, match=f"^expected no branch on method '{method}', .*, got '{branch}'; leave"):

@@ -69,6 +69,9 @@ def test_the_first_batch_is_only_stored():
     learner.learn(*batch(0, (0, 1)))
     assert torch.equal(before, learner.peers[0].network.head.weight)
     assert len(learner.memory) == STREAM
+    assert learner.scores(batch(1, (0,))[0])["head"].isfinite().all()  # nothing is learned: all may be meant
+    learner.learn(*batch(1, (3,)))
+    assert learner.method.seen.nonzero().flatten().tolist() == [0, 1, 3]
 
 
 def test_the_cosines_of_the_head_predict():
@@ -83,8 +86,10 @@ def test_the_cosines_of_the_head_predict():
         features = network(learner.method.prepare(x)).features
     network.train()
     cosines = F.cosine_similarity(features[:, None], network.head.weight.detach()[None], dim=2)
-    torch.testing.assert_close(learner.scores(x)["head"], cosines / 0.09)
-    assert torch.equal(learner.predict(x), cosines.argmax(1))
+    scores = learner.scores(x)["head"]
+    torch.testing.assert_close(scores[:, :4], cosines[:, :4] / 0.09)
+    assert (scores[:, 4:] == -torch.inf).all()  # of classes that have not been seen
+    assert torch.equal(learner.predict(x), cosines[:, :4].argmax(1))
     assert PCRConfig().temperature == 0.09
 
 

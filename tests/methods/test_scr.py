@@ -96,6 +96,8 @@ def test_the_nearest_mean_of_the_memorys_features_predicts_and_is_the_only_table
 
 @pytest.mark.parametrize("branch", ["s6mod", "confidence", "smoothing"])
 def test_a_branch_is_refused_in_one_sentence_before_anything_is_learned(branch):
-    with pytest.raises(ConfigError, match=r"^expected no branch on method 'scr', which has no logits .*; leave") as told:
+    with pytest.raises(
+        ConfigError, match=r"^expected no branch on method 'scr', which has no logits .*; leave"
+    ) as told:
         Learner("scr", branch, num_classes=4)
     assert "\n" not in str(told.value)

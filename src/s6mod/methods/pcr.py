@@ -4,8 +4,9 @@
 
 f are the unit features of [m; A m] and [x; A x], each in a pass of its own, w the unit rows of the linear head (the
 proxies) and tau 0.09; i and j run over all of them. So a class competes as often as it occurs, the anchor's own row
-left out. The head predicts by its cosines. The first batch of a run is only stored; boundaries mean nothing. A branch
-sees all anchors, with cosines / tau over all classes as their logits.
+left out. The head predicts by its cosines, among the classes seen: nothing pushes the proxy of another one away. The
+first batch of a run is only stored; boundaries mean nothing. A branch sees all anchors, with cosines / tau over all
+classes as their logits.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torch import Tensor
 from s6mod.branch.base import Targets
 from s6mod.branch.precision import full_precision
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import Batch, Losses, Peer, Plan, methods
+from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
 from s6mod.methods.replay import ReplayConfig, ReplayMethod
 from s6mod.networks import Output
 from s6mod.networks.cosine import CosineResNet18
@@ -39,6 +40,7 @@ class Views:
     split: int  # K
     view: Tensor  # (2 K + 2 B, C, H, W)
     targets: Targets  # of the view
+    seen: Tensor  # (num_classes,) 1 for classes seen so far, else 0
 
 
 @methods.register("pcr")
@@ -47,17 +49,31 @@ class PCR(ReplayMethod):
 
     config_class = PCRConfig
     config: PCRConfig
+    seen: Tensor  # (num_classes,) bool: classes that the head chooses among; all before the first step
+
+    def __init__(self, config: PCRConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__(config, image_shape, num_classes)
+        self.register_buffer("seen", torch.ones(num_classes, dtype=torch.bool))
 
     def make_network(self) -> CosineResNet18:
         """ResNet-18 with a head of proxies."""
         config = self.config
         return CosineResNet18(config.network, self.image_shape, self.num_classes, config.temperature)
 
+    def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan | None:
+        """Rows to replay, and the classes seen so far."""
+        plan = super().plan(labels, memory, task, generator)
+        if plan is None:
+            return None
+        seen = torch.zeros(self.num_classes, dtype=torch.int64)
+        seen[task.seen] = 1
+        return Plan({**plan.rows, "seen": seen})
+
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
         """Memory and stream, each as it is and augmented."""
         batch, k = self.joint(stream, plan, memory), len(plan.rows["replay"])
         labels = torch.cat([batch.labels[:k].repeat(2), batch.labels[k:].repeat(2)])
-        return Views(batch.images, k, self._view(batch.images, k, generator), Targets(labels))
+        return Views(batch.images, k, self._view(batch.images, k, generator), Targets(labels), plan.rows["seen"])
 
     def _view(self, images: Tensor, k: int, generator: torch.Generator) -> Tensor:
         plain, augmented = self.prepare(images), self.augment(images, generator)
@@ -69,7 +85,16 @@ class PCR(ReplayMethod):
         passes: list[Output] = [peer.network(part) for part in (views.view[: 2 * k], views.view[2 * k :])]
         out = Output(*(torch.cat(parts) for parts in zip(*passes, strict=True)))
         tap = peer.tap(out, views.targets, lambda: self._view(views.images, k, generator))
-        return Losses({"proxy": proxy_loss(out.logits, views.targets.labels)}, tap)
+        return Losses({"proxy": proxy_loss(out.logits, views.targets.labels)}, tap, carry=views.seen)
+
+    def commit(self, carries: list[Tensor]) -> None:
+        """Keep which classes have been seen."""
+        self.seen.copy_(carries[0])
+
+    def scores(self, outputs: list[Output], reference: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
+        """As always, the head's among the classes seen."""
+        tables = super().scores(outputs, reference)
+        return tables | {"head": tables["head"].masked_fill(~self.seen, -torch.inf)}
 
 
 @full_precision

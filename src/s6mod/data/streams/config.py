@@ -20,8 +20,8 @@ class StreamConfig(Config):
     kind: Literal["class-incremental", "blurry", "repeated", "task-free", "iid"] = Field(
         "class-incremental",
         description="class-incremental: disjoint classes, task after task; blurry: some samples of each class come in "
-        "other tasks; repeated: classes come back in later tasks; task-free: classes come and go, no boundary is shown; "
-        "iid: all samples in random order, no boundary is shown",
+        "other tasks; repeated: classes come back in later tasks; task-free: classes come and go, no boundary is shown"
+        "; iid: all samples in random order, no boundary is shown",
     )
     tasks: int | tuple[tuple[int, ...], ...] = Field(
         5,
@@ -31,7 +31,8 @@ class StreamConfig(Config):
     batch_size: int = Field(
         10,
         ge=1,
-        description="samples in a stream batch B; the last one of a task (task-free, iid: of the stream) may be smaller",
+        description="samples in a stream batch B; the last one of a task (task-free, iid: of the stream) may be "
+        "smaller",
     )
     class_order: Literal["seeded", "fixed"] | tuple[int, ...] = Field(
         "seeded", description="seeded: shuffled by the run's seed; fixed: 0..C-1; or all class ids in the wanted order"
