@@ -101,6 +101,6 @@ class PCR(ReplayMethod):
 def proxy_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy of ``logits`` (N, C) in which a class counts as often as it is the label of another row."""
     own = labels[:, None] == torch.arange(logits.shape[1], device=labels.device)  # (N, C)
-    others = own.sum(0) - own.long()  # (N, C): how many other rows are of each class
+    others = (own.sum(0) - own.long()).to(logits.dtype)  # (N, C): how many other rows are of each class
     chosen = logits.gather(1, labels[:, None]).squeeze(1)
     return ((logits + others.log()).logsumexp(1) - chosen).mean()
