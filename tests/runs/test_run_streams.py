@@ -42,8 +42,8 @@ def finished(config, folder, dataset):
     return runs[0], result
 
 
-@pytest.mark.parametrize(("kind", "boundaries"), [("blurry", 3), ("repeated", 3), ("task-free", 0)])
-def test_every_kind_fills_the_matrix_of_home_tasks_and_a_task_free_stream_shows_no_boundary(
+@pytest.mark.parametrize(("kind", "boundaries"), [("blurry", 3), ("repeated", 3), ("task-free", 0), ("iid", 0)])
+def test_every_kind_fills_the_matrix_of_home_tasks_and_task_free_and_iid_streams_show_no_boundary(
     tmp_path, digits, kind, boundaries
 ):
     run, result = finished(quick(stream={"kind": kind}), tmp_path / "r", digits)
@@ -64,7 +64,7 @@ def test_a_stream_cut_short_is_evaluated_on_the_tasks_it_reached(tmp_path, digit
 
 def test_a_method_that_needs_boundaries_refuses_a_stream_without(tmp_path, digits):
     duo = {"method": {"name": "duo", "network": {"width": 4}}, "stream": {"kind": "task-free"}}
-    with pytest.raises(ConfigError, match="'duo', which uses them, got a task-free one; set boundaries=on_new_class"):
+    with pytest.raises(ConfigError, match="'duo', which uses them, got kind=task-free; set boundaries=on_new_class"):
         Run.begin(quick(**duo), tmp_path / "r", digits)
     assert not (tmp_path / "r").exists()
     assumed = quick(**duo, boundaries="on_new_class", boundary_patience=1)

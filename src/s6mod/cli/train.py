@@ -23,7 +23,9 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc or onpro-ccldc (default: er).", rich_help_panel=WHAT
+            help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr or er-lwf "
+            "(default: er).",
+            rich_help_panel=WHAT,
         ),
     ] = None,
     branch: Annotated[

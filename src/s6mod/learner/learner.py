@@ -84,6 +84,11 @@ class Learner:
                 "use 'given' and call end_task(), or 'on_new_class'"
             )
         if config.branch is not None:
+            if not kind.has_logits:
+                raise ConfigError(
+                    f"expected no branch on method {config.method.name!r}, which has no logits for one to read, "
+                    f"got {config.branch.name!r}; leave the branch out or take another method"
+                )
             branches[config.branch.name].check(config.branch, config.num_classes)
         self.config = config
         self.engine = Engine.resolve(config.engine)

@@ -171,6 +171,7 @@ class Method(nn.Module):
     primary: ClassVar[str] = "head"  # the score table that predicts
     memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
     num_peers: ClassVar[int] = 1
+    has_logits: ClassVar[bool] = True  # False: it learns no classifier, and branches, which read logits, are refused
 
     def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__()
