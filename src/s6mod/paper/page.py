@@ -10,10 +10,11 @@ HEAD = """# Reproduction
 
 <!-- Written by: s6mod table --write docs/reproduction.md. Do not edit. -->
 
-The paper's tables with our results beside its figures, from the records in [`results/`](../results). A verdict takes
-three seeds: *reproduced* if the 95 % interval of our mean minus the paper's contains 0, else *better* or *below*; with
-fewer it is *undecided*. Rows of different precision are never averaged, and a branch's gain is paired with its
-method's runs of the same precision and seeds. A control (`+confidence`, `+smoothing`) is a penalty of weight 1 on the
+The paper's tables with our results beside its figures, from the records in [`results/`](../results). A verdict is
+by Welch's 95 % interval of our mean minus the paper's, which is an average of ten runs: *differs* if it excludes 0 with
+three seeds or more, *agrees* if it contains 0 and its half is at most 2 points, else *open*, with the number of seeds
+that would decide it, spread as ours are so far. Rows of different precision are never averaged, and a branch's gain is
+paired with its method's runs of the same precision and seeds. A control (`+confidence`, `+smoothing`) is a penalty of weight 1 on the
 base head without any branch: what S6MOD gains beyond it, its branch has earned. On CIFAR our presets for S6MOD differ
 from the paper and its released code, by choices made on seeds that are not reported here (OnPro takes over OCM's): the
 verdict of `er+s6mod` is then about our preset, and that of the row "published weights" about those. On ER, and on
