@@ -236,7 +236,7 @@ def test_listing_and_tables_need_no_torch(tmp_path, write_run):
     defaults()  # after a change of the source, the first to ask reads them from the classes
     program = (
         "import sys\n"
-        "from s6mod.cli import app\n"
+        "from s6mod.cli.commands import app\n"
         "for words in (['runs', sys.argv[1]], ['table', '1', '--store', sys.argv[1]]):\n"
         "    app(words, standalone_mode=False)\n"
         "assert 'torch' not in sys.modules\n"

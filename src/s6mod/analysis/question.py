@@ -14,6 +14,7 @@ from s6mod.paper.published import Line, Metric, Section
 from s6mod.paper.tables import Filled, Results, as_published
 from s6mod.runs.cells import Cell, parse, whole_field
 from s6mod.runs.completion import complete, setting
+from s6mod.runs.compose import fitted
 from s6mod.runs.config import RunConfig
 from s6mod.runs.records import read_matrix
 from s6mod.runs.store import StoredRun
@@ -106,7 +107,7 @@ def whole_cell(
             f"expected METHOD[/DATA/MEMORY], got {text!r}; leave out its branch and give changes by --set"
         )
     whole = replace(cell, branch="s6mod", changes=tuple(changes))
-    RunConfig.parse(whole.values())  # says what is wrong with a change
+    RunConfig.parse(fitted(whole.values()))  # says what is wrong with a change
     expect(whole, "name", "s6mod", "which varies S6MOD")
     return whole
 
@@ -159,7 +160,7 @@ def answers(question: Question, runs: Sequence[StoredRun], wanted: int) -> Answe
     found = {
         label: dict(sorted(chosen.runs[name][precision].items()))
         for label, cell in question.cells.items()
-        if (name := setting(complete(cell.values()))) in chosen.runs
+        if (name := setting(complete(fitted(cell.values())))) in chosen.runs
     }
     used = {id(run): run for by_seed in found.values() for run in by_seed.values()}
     seeds = sorted({run.seed for run in used.values()})

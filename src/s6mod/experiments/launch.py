@@ -14,6 +14,9 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from typing import Protocol
 
+import torch
+
+from s6mod.engine.settings import Engine, EngineConfig
 from s6mod.experiments.costs import cores
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import BatchEnd, Event, work
@@ -71,9 +74,11 @@ class LocalLauncher:
 
     @classmethod
     def here(cls, device: str, workers: int | None, at_once: int | None, retries: int) -> "LocalLauncher":
-        """Fitted to this machine: GPUs if there are some and ``device`` allows, else as many workers as cores."""
-        import torch
+        """Fitted to this machine: GPUs if there are some and ``device`` allows, else as many workers as cores.
 
+        A device that is not there is refused.
+        """
+        Engine.resolve(EngineConfig(device=device))
         if device == "cpu" or not torch.cuda.is_available():
             count = workers or cores()
             return cls(("cpu",) * count, max(1, cores() // count), None, retries)

@@ -1,7 +1,10 @@
 """The page docs/reproduction.md: all tables, written by the program from public records and never by hand."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from s6mod.errors import ConfigError
+from s6mod.files import write_whole
 from s6mod.paper.render import LEGEND, markdown
 from s6mod.paper.tables import Filled
 
@@ -31,3 +34,16 @@ of MOSE for MOSE and MOE-MOSE, as in the published rows. What was tried and is n
 def page(tables: Sequence[Filled]) -> str:
     """The whole text."""
     return HEAD + LEGEND[0].upper() + LEGEND[1:] + ".\n\n" + markdown(tables).rstrip() + "\n"
+
+
+def write_page(file: Path, tables: Sequence[Filled]) -> None:
+    """Write it, in place of an older one but of nothing else."""
+    if file.exists() and (found := file.read_bytes()) and MARK not in found:
+        raise ConfigError(f"expected a new file or an older page of its own, got {file}; name another")
+    write_whole(file, page(tables))
+
+
+def check_page(file: Path, tables: Sequence[Filled]) -> None:
+    """Refuse one that is not there or does not say what these tables say."""
+    if not file.exists() or file.read_bytes() != page(tables).encode():
+        raise ConfigError(f"expected {file} as the records say, got a stale page; run s6mod table --write {file}")
