@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
@@ -81,6 +82,26 @@ class Plugins:
 
 
 plugins = Plugins()
+
+
+@dataclass(frozen=True)
+class Brought:
+    """The files and modules that a person has brought, for another process: where it is unpickled they are imported."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> "Brought":
+        """Those of this process."""
+        return cls(plugins.brought)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bring, self.words
+
+
+def _bring(*words: str) -> Brought:
+    plugins.bring(*words)
+    return Brought(words)
 
 
 class Registry(Generic[P]):
@@ -169,10 +190,17 @@ def _import_file(path: Path) -> None:
     if not path.is_file():
         raise ConfigError(f"expected a Python file to import, got {path}, which is not there; check the path")
     name = path.stem
-    if not name.isidentifier() or name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+    if name in sys.modules or name in sys.stdlib_module_names:
+        origin = getattr(sys.modules.get(name), "__file__", None)
+    else:
+        found = importlib.util.find_spec(name) if name.isidentifier() else None
+        origin = str(path) if found is None else found.origin
+    if origin is None or Path(origin).resolve() != path.resolve() or not name.isidentifier():
         raise ConfigError(
-            f"expected a file whose name no other module has, got {path}; rename it, for instance to my_{path.name}"
+            f"expected a file whose name no other module has, got {path}; rename it, for instance to my_parts.py"
         )
+    if name in sys.modules:
+        return
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -191,6 +219,10 @@ def _import_module(name: str) -> None:
     try:
         importlib.import_module(name)
     except Exception as error:
+        if Path(f"{name}.py").is_file():
+            raise ConfigError(
+                f"expected a module, got {name!r}, which none has; for the file write {name}.py"
+            ) from None
         raise _failed(name, error) from error
 
 

@@ -146,7 +146,7 @@ def test_without_optuna_the_install_command_is_named(monkeypatch):
     from s6mod.tuning.study import require_optuna
 
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
-    with pytest.raises(ConfigError, match=r"run: pip install 's6mod\[hpo\]'"):
+    with pytest.raises(ConfigError, match=r"run: pip install -e '\.\[hpo\]'"):
         require_optuna()
 
 

@@ -51,6 +51,7 @@ def list_runs(
     """List runs and records (what s6mod runs does alone)."""
     from s6mod.runs.listing import as_rows, lines, summary
     from s6mod.runs.store import STATUSES, homes, scan
+    from s6mod.runs.strangers import strangers
 
     if status is not None and status not in STATUSES:
         raise typer.BadParameter(f"expected one of {', '.join(STATUSES)}, got {status!r}")
@@ -71,7 +72,7 @@ def list_runs(
         typer.echo("\n".join([*lines(rows, width), summary(chosen)]))
         unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
         _tell_unfinished(unfinished)
-    warn_of(found.problems)
+    warn_of([*found.problems, *strangers(chosen)])
 
 
 def _tell_unfinished(paths: list[str]) -> None:

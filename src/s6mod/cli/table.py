@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from s6mod.cli import options
-from s6mod.cli.app import app
+from s6mod.cli.app import app, warn_of
 from s6mod.errors import CheckpointError
 
 Names = Annotated[
@@ -50,6 +50,7 @@ def table(
     from s6mod.paper.render import TEXTS, show
     from s6mod.paper.tables import Results, filled
     from s6mod.runs.store import homes, scan
+    from s6mod.runs.strangers import strangers
 
     found = scan(store if store is not None else [Path("results")] if write is not None else homes())
     if found.problems:
@@ -67,6 +68,7 @@ def table(
         for each in tables:
             show(each, Console(emoji=False))
     tell_left_out(found.repeated + results.repeated)
+    warn_of(strangers(found.finished))
 
 
 def tell_left_out(number: int) -> None:

@@ -21,6 +21,7 @@ from s6mod.experiments.costs import cores
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import BatchEnd, Event, work
 from s6mod.locks import held
+from s6mod.registry import Brought
 from s6mod.runs.execute import StopRequest, stopping_politely
 from s6mod.runs.store import settled
 
@@ -256,7 +257,7 @@ class _Worker:
         self.lost: set[int] = set()  # of the batch: failed, or held elsewhere
         context = multiprocessing.get_context("forkserver")
         self.connection, theirs = context.Pipe()
-        arguments = (theirs, plan.threads, plan.at_once)
+        arguments = (theirs, plan.threads, plan.at_once, Brought.here())
         self.process: ForkServerProcess = context.Process(target=work, args=arguments, daemon=True)
         self.process.start()
         theirs.close()

@@ -86,6 +86,6 @@ def verdict(ours: Estimate | None, paper: float | None, higher_is_better: bool) 
 def _quantile(freedom: int) -> float:
     if freedom <= len(QUANTILES):
         return QUANTILES[freedom - 1]
-    from scipy.special import stdtrit
+    from scipy.special import stdtrit  # slow to import, and few tables have so many seeds
 
     return float(stdtrit(freedom, (1 + LEVEL) / 2))

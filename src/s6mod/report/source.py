@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.report.charts import Figure
 from s6mod.runs.store import StoredRun, scan
@@ -161,8 +163,6 @@ def _primary(run: StoredRun) -> str:
 
 
 def _planned_steps(folder: Path) -> int | None:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(folder / "stream.safetensors", "np") as plan:
             return int(plan.get_slice("batch_tasks").get_shape()[0])
