@@ -42,7 +42,8 @@ def carry_out(
     found = scan(folder for folder in folders if folder.is_dir() or folder in (how.store or []))
     warn(found.problems)
     wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
-    todo = sweep_of(wanted, {}, elsewhere(how.means.device, how.data_root), how.out, found)
+    place = elsewhere(how.means.device, how.data_root)
+    todo = sweep_of(wanted, {}, place, how.out, found)
     console, outcome = Console(emoji=False), None
     if not how.no_run:
         outcome = perform(todo, how.means.launcher(todo, how.out), console, how.yes, how.quiet)
@@ -51,7 +52,7 @@ def carry_out(
         names = {(run.hash, run.own_data) for run in runs}  # a sweep takes each in one precision, whichever it finds
         same = [run for run in found.finished if (run.hash, run.own_data) in names]
         every = {run.path: run for run in (*same, *runs)}
-        deliver(question.answer(answers(question, list(every.values()), todo.trainings)), folder, console)
+        deliver(question.answer(answers(question, list(every.values()), todo.trainings, place)), folder, console)
     return (0, []) if outcome is None else ending(todo, outcome, len(runs))
 
 

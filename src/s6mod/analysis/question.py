@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from s6mod.analysis.study import Study
-from s6mod.config import assign, digest
+from s6mod.config import assign, digest, merge
 from s6mod.errors import ConfigError
 from s6mod.experiments.plan import count
 from s6mod.metrics import AccuracyMatrix
@@ -150,8 +151,13 @@ def slug(*parts: str) -> str:
     return f"{name.encode()[:LONGEST].decode(errors='ignore')}-{digest({'name': name})}"
 
 
-def answers(question: Question, runs: Sequence[StoredRun], wanted: int) -> Answers:
-    """Sort finished runs by the cells that asked for them; ``wanted``: how many runs there would be in all."""
+def answers(
+    question: Question, runs: Sequence[StoredRun], wanted: int, place: Mapping[str, Any] | None = None
+) -> Answers:
+    """Sort finished runs by the cells that asked for them; ``wanted``: how many runs there would be in all.
+
+    ``place``: where their data lies, as far as the cells do not say it.
+    """
     if not runs:
         raise ConfigError("expected finished runs for the study, got none; leave out --no-run, or name their --store")
     counts = Counter(run.precision for run in runs)
@@ -160,7 +166,7 @@ def answers(question: Question, runs: Sequence[StoredRun], wanted: int) -> Answe
     found = {
         label: dict(sorted(chosen.runs[name][precision].items()))
         for label, cell in question.cells.items()
-        if (name := setting(complete(fitted(cell.values())))) in chosen.runs
+        if (name := setting(complete(fitted(merge(cell.values(), place or {}))))) in chosen.runs
     }
     used = {id(run): run for by_seed in found.values() for run in by_seed.values()}
     seeds = sorted({run.seed for run in used.values()})

@@ -117,6 +117,8 @@ def _read(run: StoredRun) -> RunData:
                 matrices.setdefault(name, []).append(row)
         _check_figures(records, _primary(run))
         return RunData(run, _primary(run), _checked(matrices), records, _planned_steps(run.path))
+    except ConfigError as error:  # not damage: a method of somebody's own that is not known here
+        raise ConfigError(f"{error} (in {run.path})") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointError(
             f"expected whole records of a run, got damaged ones in {run.path}; restore them"
