@@ -93,6 +93,15 @@ def test_a_shell_can_ask_how_a_word_goes_on():
     assert completed("sweep er+s6mod/dig") == ["er+s6mod/digits"]
 
 
+def test_completing_a_word_runs_no_file_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my_parts.py").write_text("open('was-run', 'w')")
+    assert completed("train --import my_parts.py --method er-") == ["er-ccldc"]
+    assert not Path("was-run").exists()
+    s6mod("train", "--import", "my_parts.py", "--show-config")
+    assert Path("was-run").exists()
+
+
 def test_completing_a_name_needs_no_torch():
     program = (
         "import sys\nfrom s6mod.cli.options import complete_cell, complete_branch\n"

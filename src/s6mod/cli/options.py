@@ -61,12 +61,11 @@ def complete_cell(incomplete: str) -> list[str]:
     return [before + comma + each for each in found]
 
 
-def _import(names: list[str] | None) -> list[str] | None:
-    if names:
+def _import(context: typer.Context, names: list[str] | None) -> list[str] | None:
+    if names and not context.resilient_parsing:  # whoever only completes a word runs nothing
         from s6mod.registry import plugins  # here, since most commands are given none
 
-        for name in names:
-            plugins.bring(name)
+        plugins.bring(*names)
     return names
 
 

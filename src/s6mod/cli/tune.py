@@ -7,9 +7,7 @@ import typer
 
 from s6mod.cli import options
 from s6mod.cli.app import app, leave
-from s6mod.cli.options import HOW
-
-WHAT = "What to search"
+from s6mod.cli.options import HOW, WHAT
 
 What = Annotated[
     list[str],
