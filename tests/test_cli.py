@@ -13,7 +13,8 @@ import pytest
 import typer
 import yaml
 
-from s6mod.cli.app import COMMANDS, app
+from s6mod.cli.app import COMMANDS
+from s6mod.cli.commands import app
 from s6mod.config import merge
 from s6mod.learner import Learner
 from s6mod.runs import bench

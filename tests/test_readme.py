@@ -17,6 +17,7 @@ import yaml
 from records import records_of
 from s6mod import cli
 from s6mod.branch import branches
+from s6mod.cli.commands import app
 from s6mod.methods import Method, base, methods
 from s6mod.runs.records import export
 
@@ -76,7 +77,7 @@ def test_every_command_is_one_that_exists(page, words, monkeypatch, capsys):
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return
     assert program == "s6mod"
-    known = typer.main.get_command(cli.app).commands
+    known = typer.main.get_command(app).commands
     options = known[arguments[0]].make_context(arguments[0], arguments[1:]).params  # raises for what does not parse
     check = {"train": "--show-config", "sweep": "--plan"}.get(arguments[0])  # goes as far as one can without training
     if check is None or options.get("resume") is not None:

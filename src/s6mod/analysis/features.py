@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.manifold import TSNE
+from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from s6mod.analysis.draw import COLOURS, MARKS, Canvas, canvas, legend_below
@@ -43,8 +45,6 @@ class Geometry:
     @classmethod
     def of(cls, features: Tensor, labels: Tensor) -> "Geometry":
         """Of at least two classes."""
-        from sklearn.metrics import silhouette_score
-
         features = features.double()
         classes, places = labels.unique(return_inverse=True)
         means = torch.stack([features[places == place].mean(0) for place in range(len(classes))])
@@ -239,8 +239,6 @@ def _pictures(runs: Sequence[_Summary], rows: Sequence[Tensor], labels: Tensor) 
 
 
 def _tsne(features: Tensor) -> Array:
-    from sklearn.manifold import TSNE
-
     perplexity = min(30.0, (len(features) - 1) / 3)
     found: Array = TSNE(2, perplexity=perplexity, init="pca", random_state=0).fit_transform(features.numpy())
     return found
