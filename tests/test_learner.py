@@ -118,7 +118,7 @@ def test_the_branch_of_plus_predicts_where_a_linear_head_would_and_needs_no_memo
     assert (learner.primary, small("er", "s6mod").primary) == ("branch", "head")
     expected = learner.scores(x)["branch"].argmax(1)
     monkeypatch.setattr(type(learner.method), "reference", lambda *_: pytest.fail("no table here needs the memory"))
-    learner._predictor = None
+    learner._predictors = {}
     assert torch.equal(learner.predict(x), expected)
 
 

@@ -176,6 +176,7 @@ class Method(nn.Module):
     reservoir: ClassVar[Reservoir] = "sequential"
     primary: ClassVar[str] = "head"  # the score table that predicts
     memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
+    memory_bound: ClassVar[frozenset[str]] = frozenset({"ncm"})  # those that it gives with one alone
     num_peers: ClassVar[int] = 1
     chain: ClassVar[Chain | None] = None  # None: two networks cannot learn by it from each other
 

@@ -20,7 +20,7 @@ from s6mod.errors import ConfigError
 from s6mod.files import write_whole
 from s6mod.registry import plugins
 from s6mod.runs.environment import source_digest
-from s6mod.runs.name import decisive
+from s6mod.runs.name import LATER, decisive
 
 Plain = dict[str, Any]
 KEEP_SECONDS = 30 * 86400  # files of other versions of the source, which other checkouts may still use
@@ -49,6 +49,7 @@ def base_setting(plain: Plain) -> str:
 def departures(plain: Plain, usual: Plain) -> list[str]:
     """How one complete configuration departs from another, as ``key=value``; seed and engine do not count."""
     mine, theirs = (dict(_leaves(_setting(each))) for each in (plain, usual))
+    mine |= {key: LATER[key] for key in LATER if key in theirs and key not in mine}  # at the value that names nothing
     return [f"{key}={json.dumps(value)}" for key, value in mine.items() if theirs.get(key, ...) != value]
 
 

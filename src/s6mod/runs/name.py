@@ -8,6 +8,8 @@ from typing import Any
 from s6mod.config import digest
 
 Plain = dict[str, Any]
+# Fields that runs of older versions lack, by dotted key: at this value, which does as before, they name nothing.
+LATER: Plain = {"average": None, "predict_by": "auto", "predict_among": "all"}
 COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine that cannot change a result
 
 
@@ -15,7 +17,16 @@ def decisive(plain: Plain) -> Plain:
     """The values that can change a result: not what is written, where the data lies and what computes alike."""
     engine = {key: value for key, value in plain["engine"].items() if key not in COMPUTED_ALIKE}
     data = {key: value for key, value in plain["data"].items() if key != "root"}
-    return {key: value for key, value in plain.items() if key != "output"} | {"engine": engine, "data": data}
+    told = {key: value for key, value in plain.items() if key != "output"} | {"engine": engine, "data": data}
+    return _without_later(told)
+
+
+def _without_later(tree: Plain, prefix: str = "") -> Plain:
+    return {
+        key: _without_later(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in tree.items()
+        if LATER.get(prefix + key, ...) != value
+    }
 
 
 def run_hash(plain: Plain) -> str:
