@@ -1,9 +1,9 @@
 import json
 from pathlib import Path
 
-from s6mod.runs.completion import engine_departures
+from s6mod.runs.completion import complete, departures, engine_departures
 from s6mod.runs.config import RunConfig
-from s6mod.runs.name import cell, folder_name, run_hash
+from s6mod.runs.name import LATER, cell, folder_name, run_hash
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -31,3 +31,22 @@ def test_what_departs_from_the_usual_engine_is_what_can_change_a_result():
     engine = {"device": "cuda:1", "capture": "off", "eval_batch": 7, "precision": "float32"}
     plain = usual | {"engine": usual["engine"] | engine}
     assert engine_departures(plain, usual) == ['engine.precision="float32"']
+
+
+def test_a_field_that_is_added_names_a_run_only_at_another_value_than_its_default():
+    plain = RunConfig.parse({"method": {"name": "er"}}).plain()
+    assert {key: plain[key] for key in LATER} == LATER
+    older = {key: value for key, value in plain.items() if key not in LATER}
+    assert run_hash(older) == run_hash(plain) == run_hash(complete(older))
+    others = {"average": 0.99, "predict_by": "ncm", "predict_among": "seen"}
+    assert others.keys() == LATER.keys()
+    hashes = {run_hash(plain | {key: value}) for key, value in others.items()}
+    assert len(hashes | {run_hash(plain)}) == 4
+
+
+def test_a_field_that_is_added_is_told_where_it_departs_from_the_usual_either_way():
+    plain = RunConfig.parse({"method": {"name": "er"}}).plain()
+    averaged = plain | {"average": 0.99}
+    assert departures(averaged, plain) == ["average=0.99"]
+    assert departures(plain, averaged) == ["average=null"]
+    assert departures(averaged, averaged) == departures(plain, plain) == []

@@ -171,6 +171,30 @@ def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) 
     subject.expect_same(looked, subject.trajectory()[:PREFIX], "go on as if it had not been asked")
 
 
+def check_keeps_an_average(method: AnyMethod, branch: AnyBranch = None) -> None:
+    """With averaged weights it learns the same, to the bit, and they are the plain average over its steps."""
+    subject, decay = Subject(method, branch), 0.9
+    learner = subject.learner(average=decay)
+    learner.build(SHAPE)
+    expected, steps = flat(learner.state_dict()["peers"]), 0
+
+    def follow(learner: Learner) -> None:
+        nonlocal steps
+        state = learner.state_dict()
+        if sum(learner.ledger.counts.values()) > steps:  # else the batch was only stored
+            steps = sum(learner.ledger.counts.values())
+            for path, latest in flat(state["peers"]).items():
+                if path in expected:  # a teacher comes later
+                    number = latest.is_floating_point()
+                    expected[path] = expected[path] + (1 - decay) * (latest - expected[path]) if number else latest
+        averaged = flat(state["average"])
+        off = [path for path in averaged if not torch.allclose(averaged[path], expected[path], rtol=1e-4, atol=1e-6)]
+        subject.expect(not off, "have weights whose average can be kept", f"another average of {''.join(off[:1])}")
+
+    what = "learn as without an average"
+    subject.expect_same(run(learner, stream(), after=follow), subject.trajectory(), what, ignore=("average/*",))
+
+
 def check_branch_can_be_silenced(method: AnyMethod, branch: AnyBranch = None) -> None:
     """With the branch's terms times 0 it follows its own trajectory without one, to the bit.
 
@@ -214,6 +238,7 @@ ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (
     check_bears_odd_batches,
     check_reads_nothing_back,
     check_predicts_without_a_trace,
+    check_keeps_an_average,
     check_branch_can_be_silenced,
     check_branch_reaches_the_network,
 )
