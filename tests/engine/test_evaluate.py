@@ -13,6 +13,7 @@ from s6mod.engine import evaluate
 from s6mod.engine.evaluate import ensemble
 from s6mod.errors import ConfigError
 from s6mod.methods import methods
+from s6mod.methods.er import ER
 
 DIGITS = load("digits")
 IMAGES, LABELS = DIGITS.train_images[:, :, ::2, ::2], DIGITS.train_labels  # 16x16
@@ -162,6 +163,11 @@ def test_without_an_average_or_a_branch_there_are_fewer_tables():
     assert list(found) == [f"latest/{s}/{name}" for s in ("running", "memory") for name in ("head", "ncm", "ensemble")]
     with pytest.raises(ConfigError, match=r"^expected a learner with averaged weights, got one without; .*average="):
         learned().predictor("averaged")
+
+
+def test_a_method_with_tables_of_its_own_alone_has_no_ensemble(monkeypatch):
+    monkeypatch.setattr(ER, "scores", lambda self, outputs, reference: {"own": outputs[0].logits.float()})
+    assert list(learned().scores_by_all(X)) == ["latest/running/own", "latest/memory/own"]
 
 
 @pytest.mark.parametrize("by", ["head", "ncm", "branch", "ensemble"])

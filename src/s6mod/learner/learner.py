@@ -20,7 +20,7 @@ from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.average import Average, average_of
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, read_state
-from s6mod.engine.evaluate import ENSEMBLE, Predictor, Statistics, Weights, ensemble
+from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.errors import CheckpointError, ConfigError, InputError
@@ -92,7 +92,7 @@ class Learner:
             )
         if config.branch is not None:
             branches[config.branch.name].check(config.branch, config.num_classes)
-        if config.primary not in config.tables and config.predict_by != "auto":
+        if config.predict_by not in ("auto", *config.tables):
             raise ConfigError(
                 f"expected predict_by to name a score table of the method and its branch, got {config.predict_by!r}; "
                 f"choose one of {', '.join(config.tables)}"
@@ -254,6 +254,7 @@ class Learner:
         tables = self._predict(x)
         return tables | {ENSEMBLE: ensemble(tables)} if self.primary == ENSEMBLE else tables
 
+    @in_turn
     def scores_by_all(self, x: Images) -> dict[str, Tensor]:
         """The score tables of everything that could predict, by ``weights/statistics/scores``, the ensemble included.
 
@@ -261,9 +262,12 @@ class Learner:
         """
         found: dict[str, Tensor] = {}
         for weights, statistics in product(get_args(Weights), get_args(Statistics)):
-            if weights == "latest" or self.config.average is not None:
-                tables = self._predict(x, ENSEMBLE, weights, statistics)
-                found |= {f"{weights}/{statistics}/{name}": table for name, table in tables.items()}
+            if weights == "averaged" and self.config.average is None:
+                continue
+            tables = self._predict(x, None, weights, statistics)
+            if tables.keys() & set(TOGETHER):  # a method of one's own may have other tables alone
+                tables[ENSEMBLE] = ensemble(tables)
+            found |= {f"{weights}/{statistics}/{name}": table for name, table in tables.items()}
         return found
 
     def _chosen(self, x: Images) -> Tensor:
