@@ -29,9 +29,10 @@ def test_a_combination_has_its_mean_over_seeds_in_each_cell_best_first(tmp_path,
     ours, base = table.rows[USUAL]
     assert (ours.mean, ours.n, base.mean, base.n) == (34.0, 1, 32.0, 2)
     assert table.rows[BEST][0] is None
-    head, best, *_ = lines(table)
-    assert head.split() == ["weights", "statistics", "scores", OURS, "bfloat16", ER, "bfloat16"]
-    assert best.split() == ["averaged", "memory", "head", "40.50±0.71", "(2)"]
+    head, best, *_, ours, base = lines(table)
+    assert head.split() == ["weights", "statistics", "scores", "(1)", "(2)"]
+    assert best.split() == ["averaged", "memory", "head", "40.50±0.71", "n=2"]
+    assert (ours, base) == (f"(1) {OURS} bfloat16", f"(2) {ER} bfloat16")
 
 
 def test_precisions_and_settings_are_columns_of_their_own(tmp_path, write):

@@ -41,10 +41,13 @@ def compared(runs: Iterable[StoredRun]) -> Compared:
 
 
 def lines(table: Compared) -> Iterator[str]:
-    """The table as text: mean and standard deviation over seeds, and in brackets how many there are."""
-    texts: list[Sequence[str]] = [("weights", "statistics", "scores", *table.cells)]
+    """The table as text: mean and standard deviation over seeds, how many; below, which column is which."""
+    numbers = [f"({number})" for number in range(1, len(table.cells) + 1)]
+    texts: list[Sequence[str]] = [("weights", "statistics", "scores", *numbers)]
     texts += [(*name.split("/"), *map(_told, estimates)) for name, estimates in table.rows.items()]
-    return align(texts, frozenset({0, 1, 2}))
+    yield from align(texts, frozenset({0, 1, 2}))
+    for number, cell in zip(numbers, table.cells, strict=True):
+        yield f"{number} {cell}"
 
 
 def _title(run: StoredRun) -> str:
@@ -53,4 +56,4 @@ def _title(run: StoredRun) -> str:
 
 
 def _told(estimate: Estimate | None) -> str:
-    return "" if estimate is None else f"{spread(estimate.mean, estimate.std)} ({estimate.n})"
+    return "" if estimate is None else f"{spread(estimate.mean, estimate.std)} n={estimate.n}"
