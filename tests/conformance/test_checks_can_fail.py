@@ -1,5 +1,6 @@
 """Each check of ``s6mod.checks`` catches the faults it is there for: small methods, each with one thing wrong."""
 
+import copy
 import re
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -222,6 +223,14 @@ class ScoresSomeClasses(Faulty):
         return {name: table[:, :3] for name, table in super().scores(outputs, reference).items()}
 
 
+class ReplacesItsNetwork(Faulty):
+    """What follows the old network follows nothing."""
+
+    def losses(self, peer, views, memory, generator):
+        peer.network = copy.deepcopy(peer.network)
+        return super().losses(peer, views, memory, generator)
+
+
 class DetachesItsTap(Faulty):
     def losses(self, peer, views, memory, generator):
         losses = super().losses(peer, views, memory, generator)
@@ -297,6 +306,7 @@ FAULTS = [
     ),
     (ScoresWithoutSense, checks.check_predicts_without_a_trace, "finite scores 'head'"),
     (ScoresSomeClasses, checks.check_predicts_without_a_trace, "shape"),
+    (ReplacesItsNetwork, checks.check_keeps_an_average, "average can be kept, got another average of 0/network/"),
 ]
 
 

@@ -175,11 +175,12 @@ class _Summary:
 def spaces(run: Opened, images: Tensor) -> Spaces:
     """Features of images in eval mode; those of two peers are averaged, as predictions by the nearest mean do."""
     chunks: list[list[Tensor]] = []
-    for outputs in run.predictor().outputs(images):
+    predictor = run.predictor()
+    for outputs in predictor.outputs(images):
         parts = [torch.stack([_deepest(out.features).float() for out in outputs]).mean(0)]
         own = [
             peer.branch.features(out.feature_map)
-            for peer, out in zip(run.learner.peers, outputs, strict=True)
+            for peer, out in zip(predictor.peers, outputs, strict=True)
             if peer.branch is not None
         ]
         known = [features.float() for features in own if features is not None]

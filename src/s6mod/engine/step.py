@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from s6mod.engine.average import Average
 from s6mod.engine.settings import Engine
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Method, OptimizerConfig, Peer, Plan
@@ -123,6 +124,7 @@ class Step:
     generators: dict[str, torch.Generator]
     engine: Engine
     ledger: Ledger
+    average: Average[Peer] | None = None
 
     def __call__(self, inputs: Inputs) -> tuple[str, ...]:
         """Take the step with inputs that may still be on the host; the names of its loss terms."""
@@ -137,6 +139,8 @@ class Step:
             torch.stack([term.float() for term in terms.values()]).sum().backward()
             self.optimizer.step()
             self.method.commit([loss.carry for loss in losses])
+            if self.average is not None:
+                self.average.update()
             self.ledger.add(terms)
             self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
         return tuple(terms)

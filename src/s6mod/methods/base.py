@@ -170,6 +170,7 @@ class Method(nn.Module):
     reservoir: ClassVar[Reservoir] = "sequential"
     primary: ClassVar[str] = "head"  # the score table that predicts
     memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
+    memory_bound: ClassVar[frozenset[str]] = frozenset({"ncm"})  # those that it gives with one alone
     num_peers: ClassVar[int] = 1
     has_logits: ClassVar[bool] = True  # False: it learns no classifier, and branches, which read logits, are refused
 
