@@ -306,7 +306,7 @@ FAULTS = [
     ),
     (ScoresWithoutSense, checks.check_predicts_without_a_trace, "finite scores 'head'"),
     (ScoresSomeClasses, checks.check_predicts_without_a_trace, "shape"),
-    (ReplacesItsNetwork, checks.check_keeps_an_average, "average can be kept, got another average of 0/network/"),
+    (ReplacesItsNetwork, checks.check_keeps_an_average, "average can be kept, got another average of 0/network"),
 ]
 
 
