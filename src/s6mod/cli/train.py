@@ -23,8 +23,8 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr or er-lwf "
-            "(default: er).",
+            help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr, er-lwf, "
+            "der or der++ (default: er).",
             rich_help_panel=WHAT,
         ),
     ] = None,
