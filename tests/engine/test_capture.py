@@ -47,6 +47,8 @@ SETTINGS = [
     ("der", {**S6MOD, "view": "fresh"}),
     ("der++", None),
     ("der++", {**S6MOD, "view": "fresh"}),
+    ("agem", None),
+    ("agem", S6MOD),
     ("er-ccldc", None),
     ("er-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),
     ("ocm-ccldc", S6MOD),

@@ -24,7 +24,7 @@ def train(
         str | None,
         typer.Option(
             help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr, er-lwf, "
-            "der or der++ (default: er).",
+            "der, der++ or agem (default: er).",
             rich_help_panel=WHAT,
         ),
     ] = None,
