@@ -49,6 +49,8 @@ SETTINGS = [
     ("der++", {**S6MOD, "view": "fresh"}),
     ("agem", None),
     ("agem", S6MOD),
+    ("mir", None),
+    ("mir", {**S6MOD, "view": "fresh"}),
     ("er-ccldc", None),
     ("er-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),
     ("ocm-ccldc", S6MOD),

@@ -24,7 +24,7 @@ def train(
         str | None,
         typer.Option(
             help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr, er-lwf, "
-            "der, der++ or agem (default: er).",
+            "der, der++, agem or mir (default: er).",
             rich_help_panel=WHAT,
         ),
     ] = None,
