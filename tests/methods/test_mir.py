@@ -109,9 +109,7 @@ def test_with_no_more_candidates_than_are_replayed_all_are_and_nobody_looks_ahea
 
 def test_fewer_candidates_than_are_replayed_are_refused_in_a_sentence():
     assert MIRConfig().candidates == 128
-    with pytest.raises(
-        ConfigError, match=r"expected at least as many candidates as are replayed \(64\), got 50;"
-    ):
+    with pytest.raises(ConfigError, match=r"expected at least as many candidates as are replayed \(64\), got 50;"):
         MIRConfig.parse({"name": "mir", "candidates": 50})
 
 
