@@ -92,14 +92,13 @@ class MIR(ReplayMethod):
         g = gradient(F.cross_entropy(x.logits.float(), views.stream.labels), list(w.values()))
         images, labels = self.prepare(views.candidates.images), views.candidates.labels
         with torch.no_grad():
-            # Detached, since autocast would keep casts of parameters that learn, and here without a way back to them.
-            now = [p.detach() for p in w.values()]
-            ahead = torch._foreach_add(now, g, alpha=-self.config.optimizer.lr)
+            moved = torch._foreach_add(list(w.values()), g, alpha=-self.config.optimizer.lr)
+            ahead = dict(zip(w, moved, strict=True))
             before, after = (
-                functional_call(network, buffers | dict(zip(w, values, strict=True)), (images,)).logits.float()
-                for values in (now, ahead)
+                F.cross_entropy(functional_call(network, given, (images,)).logits.float(), labels, reduction="none")
+                for given in (buffers, buffers | ahead)
             )
-            return F.cross_entropy(after, labels, reduction="none") - F.cross_entropy(before, labels, reduction="none")
+            return after - before
 
 
 @full_precision
