@@ -36,6 +36,7 @@ class ReplayMemory:
         self.device_labels = torch.zeros(size + 1, dtype=torch.int64, device=device)
         shapes = (values or {}).items()
         self.values = {n: torch.zeros(size + 1, *shape, dtype=torch.float32, device=device) for n, shape in shapes}
+        self._storing: dict[str, Tensor] = {}  # values of a batch while it is written
         self.labels = torch.full((size,), -1, dtype=torch.int64)  # host mirror; -1: empty
         self.tasks = torch.full((size,), -1, dtype=torch.int64)
         self.filled = 0
@@ -102,9 +103,10 @@ class ReplayMemory:
         except BaseException:
             try:
                 if rows is not None and self.holds(rows, images):
-                    self._write(rows, images, labels)  # values are written before images
+                    self._write(rows, images, labels, self._storing)
                     whole = True
             finally:
+                self._storing = {}
                 if not whole:
                     self.labels, self.tasks, self.filled, self.seen = known
             raise
@@ -127,15 +129,16 @@ class ReplayMemory:
                 f"expected the values that the method declares with every batch ({wanted}), got {given}; plan a step "
                 "for each batch, the first one too, and give them in keep()"
             )
-        rows = rows.to(self.device, non_blocking=True)
-        for name, value in values.items():
-            self.values[name].index_copy_(0, rows, value)
-        self._write(rows, images, labels)
+        self._storing = values
+        self._write(rows, images, labels, values)
+        self._storing = {}
 
-    def _write(self, rows: Tensor, images: Tensor, labels: Tensor) -> None:
+    def _write(self, rows: Tensor, images: Tensor, labels: Tensor, values: dict[str, Tensor]) -> None:
         rows, images, labels = (part.to(self.device, non_blocking=True) for part in (rows, images, labels))
         self.images.index_copy_(0, rows, images)
         self.device_labels.index_copy_(0, rows, labels)
+        for name, value in values.items():
+            self.values[name].index_copy_(0, rows, value)
 
     def holds(self, rows: Tensor, images: Tensor) -> bool:
         """Whether a stream batch was written to the rows that ``place`` decided. This waits for the device.

@@ -89,6 +89,39 @@ def test_a_saved_learner_has_its_logits_again(name, tmp_path):
     assert loaded.state_dict()["memory"]["values"]["logits"].any()
 
 
+@pytest.mark.parametrize("written", [(), ("images",), ("images", "device_labels")], ids=str)
+def test_an_interrupt_leaves_images_and_logits_in_agreement(monkeypatch, written):
+    learner, by_image, passes = der(memory_size=9), {}, []
+    learner.build((3, 8, 8))
+    learner.peers[0].network.register_forward_hook(lambda _, args, out: passes.append(out.logits.detach()))
+    memory = learner.memory
+
+    def learn(position):
+        x, y = batch(position, (0, 1))
+        passes.clear()
+        try:
+            learner.learn(x, y)
+        finally:
+            by_image.update(zip((image.numpy().tobytes() for image in x), passes[0], strict=True))
+            for row in range(len(memory)):
+                assert torch.equal(memory.values["logits"][row], by_image[memory.images[row].numpy().tobytes()])
+
+    def interrupted(rows, images, labels, values):
+        for name, part in zip(written, (images, labels), strict=False):
+            getattr(memory, name).index_copy_(0, rows, part)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    for position in range(4):
+        learn(position)
+    monkeypatch.setattr(memory, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        learn(4)
+    assert len(memory) == (9 if written else 8)
+    for position in range(5, 9):
+        learn(position)
+
+
 def test_stored_logits_count_among_the_bytes_held():
     ours, er = (run(small(name), 0, 2) for name in ("der", "er"))
     assert ours.memory.nbytes - er.memory.nbytes == ours.nbytes - er.nbytes == 4 * 6 * (12 + 1)
