@@ -9,7 +9,7 @@ alone. A branch sees what the cross-entropy saw, the stream. Boundaries mean not
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -46,7 +46,7 @@ class DER(ReplayMethod):
 
     config_class = DERConfig
     config: DERConfig
-    draws: tuple[str, ...] = ("logits",)  # from memory, by what they are compared with
+    draws: ClassVar[tuple[str, ...]] = ("logits",)  # from memory, by what they are compared with
 
     def values(self) -> dict[str, tuple[int, ...]]:
         """z, the logits of each stored sample."""
