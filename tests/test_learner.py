@@ -265,9 +265,9 @@ def test_an_interrupt_leaves_images_and_labels_in_agreement(monkeypatch, written
     learner = told(small(memory_size=20), 0, 8)
     memory = learner.memory
 
-    def store(rows, images, labels):
-        for name, values in zip(written, (images, labels), strict=False):
-            getattr(memory, name).index_copy_(0, rows, values)
+    def store(rows, images, labels, values):
+        for name, part in zip(written, (images, labels), strict=False):
+            getattr(memory, name).index_copy_(0, rows, part)
         monkeypatch.undo()
         raise KeyboardInterrupt
 

@@ -202,6 +202,23 @@ class RepeatsItsLabels(Faulty):
         return super().draw(stream, plan, memory, generator)
 
 
+class LooksAtItsGradients(Faulty):
+    def gradients(self, peers, carries):
+        for parameter in peers[0].network.parameters():
+            if parameter.grad.norm() > 1:
+                parameter.grad.zero_()
+
+
+class StoresARowWithoutItsValues(Faulty):
+    """It declares a value and only stores the first batch, for which there is none."""
+
+    def values(self):
+        return {"size": ()}
+
+    def keep(self, carries):
+        return {"size": torch.ones(1)}
+
+
 class LearnsFromBeingAsked(Faulty):
     def __init__(self, *args):
         super().__init__(*args)
@@ -299,6 +316,8 @@ FAULTS = [
     (FindsItsRows, checks.check_reads_nothing_back, "got aten::nonzero"),
     (CountsItsClasses, checks.check_reads_nothing_back, "got aten::_unique2"),
     (RepeatsItsLabels, checks.check_reads_nothing_back, "got aten::repeat_interleave by a tensor"),
+    (LooksAtItsGradients, checks.check_reads_nothing_back, "got aten::_local_scalar_dense"),
+    (StoresARowWithoutItsValues, checks.check_bears_odd_batches, r"learn labels \[0, 1\], got InputError.*got none;"),
     (
         LearnsFromBeingAsked,
         checks.check_predicts_without_a_trace,

@@ -53,7 +53,9 @@ OPTIMIZER = {"lr": 0.01, "eps": 0.1}
     ("name", "options"),
     [
         *itertools.product(["er", "er-ccldc"], FRESH),
-        *itertools.product(["ocm", "onpro", "ocm-ccldc", "onpro-ccldc", "finetune", "er-lwf"], FRESH[:1]),
+        *itertools.product(
+            ["ocm", "onpro", "ocm-ccldc", "onpro-ccldc", "finetune", "er-lwf", "der", "agem"], FRESH[:1]
+        ),
     ],
     ids=str,
 )

@@ -80,7 +80,9 @@ def check_follows_its_seed(method: AnyMethod, branch: AnyBranch = None) -> None:
 def check_keeps_to_its_memory(method: AnyMethod, branch: AnyBranch = None) -> None:
     """The memory holds what the stream brought, within its budget, and the method hoards nothing beside it."""
     subject, known = Subject(method, branch), set()
-    budget = ReplayMemory(MEMORY_SIZE, SHAPE, "sequential", torch.device("cpu")).nbytes
+    fresh = subject.learner()
+    fresh.build(SHAPE)
+    budget = ReplayMemory(MEMORY_SIZE, SHAPE, "sequential", torch.device("cpu"), fresh.method.values()).nbytes
     for batch, state, held in zip(stream(), subject.trajectory(), subject.record().held, strict=True):
         known |= samples(batch.images, batch.labels)
         seen, filled = state["memory/seen"], state["memory/filled"]
@@ -136,7 +138,7 @@ def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None
 
 
 def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None) -> None:
-    """Its ``draw``, ``losses`` and ``commit`` look at no value: on a GPU a whole step is captured and replayed."""
+    """What it does in a step looks at no value: on a GPU the whole step is captured and replayed."""
     subject = Subject(method, branch)
     learner = subject.learner()
     learner.build(SHAPE)

@@ -13,7 +13,8 @@ from s6mod.cli.options import HOW, MORE, WHAT
 Method = Annotated[
     str | None,
     typer.Option(
-        help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc or onpro-ccldc (default: er).",
+        help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr, er-lwf, "
+        "der, der++, agem or mir (default: er).",
         autocompletion=options.complete_method,
         rich_help_panel=WHAT,
     ),

@@ -137,12 +137,15 @@ class Step:
                 terms, losses = self.losses(inputs)
             self.optimizer.zero_grad(set_to_none=True)
             torch.stack([term.float() for term in terms.values()]).sum().backward()
+            carries = [loss.carry for loss in losses]
+            self.method.gradients(self.peers, carries)
             self.optimizer.step()
-            self.method.commit([loss.carry for loss in losses])
+            self.method.commit(carries)
             if self.average is not None:
                 self.average.update()
             self.ledger.add(terms)
-            self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
+            values = self.method.keep(carries)
+            self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels, values)
         return tuple(terms)
 
     def losses(self, inputs: Inputs) -> tuple[dict[str, Tensor], list[Losses]]:

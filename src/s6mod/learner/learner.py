@@ -130,7 +130,8 @@ class Learner:
         self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
         self.peers = [make_peer(config, self.method, self.engine, number) for number in range(self.method.num_peers)]
         self.optimizer = make_optimizer(config.method.optimizer, self.peers, device)
-        self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device)
+        values = self.method.values()
+        self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device, values)
         self.host_generator = generator(config.seed, "host")
         self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
         self.ledger = Ledger()
