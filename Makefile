@@ -34,6 +34,7 @@ tables: $(VENV)/.installed  ## what is written from the records in results/
 	$(BIN)/s6mod runs adopt results
 	$(BIN)/s6mod table --write docs/reproduction.md
 	$(BIN)/python benchmarks/readme.py
+	$(BIN)/python benchmarks/commits.py
 
 clean:
 	rm -rf $(VENV) demo runs

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from s6mod.decimals import difference, spread
+from s6mod.decimals import spread
 from s6mod.paper.estimate import Estimate, paired
-from s6mod.paper.published import other_settings
-from s6mod.paper.tables import Results
-from s6mod.presets import METHODS
+from s6mod.paper.published import METHODS, other_settings
+from s6mod.paper.render import MIXED, NOTE, gain_text
+from s6mod.paper.tables import Results, mixed
 from s6mod.runs.cells import SHARED, Cell
 from s6mod.runs.completion import complete, setting
 from s6mod.runs.store import scan
@@ -41,24 +41,26 @@ def accuracies():
             others = {f", {label}": cell for label, cell in other_settings(ours).items() if "published" not in label}
             for label, cell in {"": ours, **others}.items():
                 runs = [of(results, each) for each in (base, control, cell)]
-                if any(runs[0]) and (cell is ours or any(runs[2])):
+                if runs[0][0] and (cell is ours or runs[2][0]):
                     rows.append(row(f"{NAMES[method]}, {DATA[data]}, M = {memory}{label}", *runs))
+    if any(MIXED in text for text in rows):
+        rows += ["", f"{NOTE}."]
     return "\n".join(rows)
 
 
 def of(results, cell):
-    """Accuracy and seconds of training by seed, of the runs of a cell."""
+    """The runs of a cell by seed, and the accuracy of each."""
     runs = results.runs[setting(complete(cell.values()))][PRECISION]
-    accuracy = {seed: run.metric("accuracy", cell.scores) for seed, run in runs.items()}
-    return accuracy, {seed: run.result["train_seconds"] for seed, run in runs.items()}
+    return runs, {seed: run.metric("accuracy", cell.scores) for seed, run in runs.items()}
 
 
 def row(name, *runs):
-    (base, _), (control, _), (ours, _) = runs
-    means = [accuracy(Estimate.of(list(values.values()))) if values else "" for values, _ in runs]
-    gains = [gain(paired(ours, base)), gain(paired(ours, control))]
-    seeds = " / ".join(str(len(values)) for values, _ in runs)
-    seconds = " / ".join(f"{fmean(times.values()):.0f}" if times else "-" for _, times in runs)
+    base, control, ours = runs
+    means = [accuracy(Estimate.of(list(values.values()))) if values else "" for _, values in runs]
+    gains = [gain(ours, base), gain(ours, control)]
+    seeds = " / ".join(str(len(found)) for found, _ in runs)
+    times = [[run.result["train_seconds"] for run in found.values()] for found, _ in runs]
+    seconds = " / ".join(f"{fmean(each):.0f}" if each else "-" for each in times)
     return f"| {' | '.join([name, *means, *gains, seeds, seconds])} |"
 
 
@@ -66,8 +68,9 @@ def accuracy(estimate):
     return spread(estimate.mean, estimate.std, gap=" ")
 
 
-def gain(estimate):
-    return "" if estimate is None else difference(estimate.mean, estimate.half, " ")
+def gain(ours, base):
+    (runs, values), (base_runs, base_values) = ours, base
+    return gain_text(paired(values, base_values), mixed(runs, base_runs), " ")
 
 
 def statistics():

@@ -1,9 +1,15 @@
-"""Small learners of OCM, OnPro and their pairs, and what they are given."""
+"""Small learners, and what they are given."""
+
+from typing import Any, NamedTuple
 
 import torch
 
 from s6mod import Learner
+from s6mod.branch.base import Tap
+from s6mod.engine.step import Inputs
+from s6mod.methods import Batch, Plan, methods
 
+METHODS = sorted(methods.registered(outside=False))
 STREAM, MEMORY = 2, 3  # images of a step
 TASK = 2  # steps of a task
 
@@ -31,3 +37,26 @@ def run(learner, start, stop, side=8):
         if position % TASK == TASK - 1:
             learner.end_task()
     return learner
+
+
+class Untaken(NamedTuple):
+    """What a step would compute that is not taken."""
+
+    plan: Plan
+    terms: dict[str, torch.Tensor]
+    tap: Tap
+    inputs: list[torch.Tensor]  # of each pass of the network, in order
+    outputs: list[Any]
+
+
+def untaken(learner, images, labels):
+    """The next step of a learner with one network; its own draws go on, and nothing else changes but BatchNorm."""
+    (peer,), passes = learner.peers, []
+    hook = peer.network.register_forward_hook(lambda _, args, out: passes.append((args[0], out)))
+    task = learner.task.with_classes(labels)
+    plan = learner.method.plan(labels, learner.memory, task, learner.host_generator)
+    slots = torch.full((len(labels),), learner.memory.size)
+    terms, (losses,) = learner.step.losses(Inputs(Batch(images, labels), plan, slots))
+    hook.remove()
+    inputs, outputs = zip(*passes, strict=True)
+    return Untaken(plan, terms, losses.tap, list(inputs), list(outputs))

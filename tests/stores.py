@@ -6,6 +6,7 @@ import pytest
 
 from s6mod.runs.cells import parse
 from s6mod.runs.completion import complete
+from s6mod.runs.compose import fitted
 from s6mod.runs.name import run_hash
 
 
@@ -15,15 +16,16 @@ def write_run():
 
     def write(
         store, cell, seed=0, accuracy=30.0, forgetting=20.0, device="NVIDIA H200", source="a" * 12, own=None,
-        fingerprint="f" * 12, **engine,
+        fingerprint="f" * 12, numerics=None, **engine,
     ):  # fmt: skip
         training = parse(cell, own).training
-        plain = complete(training.values()) | {"seed": seed}
+        plain = complete(fitted(training.values())) | {"seed": seed}
         plain["engine"] = plain["engine"] | engine
         name = training.name
         metrics = {"accuracy": accuracy, "forgetting": forgetting, "forgetting_mose": 0.9 * forgetting}
         metrics["learning_accuracy"] = accuracy and accuracy + forgetting
         environment = {"device": device, "source": source, "s6mod": "0.1.0"}
+        environment |= {} if numerics is None else {"numerics": numerics}
         result = {
             "format": 1,
             "hash": run_hash(plain),

@@ -1,6 +1,7 @@
 """What the documentation shows, works: its programs run, its commands parse, its tables and links are complete."""
 
 import importlib
+import importlib.util
 import inspect
 import re
 import shlex
@@ -16,7 +17,9 @@ import yaml
 from records import records_of
 from s6mod import cli
 from s6mod.branch import branches
+from s6mod.cli.commands import app
 from s6mod.methods import Method, base, methods
+from s6mod.runs.records import export
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -74,7 +77,7 @@ def test_every_command_is_one_that_exists(page, words, monkeypatch, capsys):
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return
     assert program == "s6mod"
-    known = typer.main.get_command(cli.app).commands
+    known = typer.main.get_command(app).commands
     options = known[arguments[0]].make_context(arguments[0], arguments[1:]).params  # raises for what does not parse
     check = {"train": "--show-config", "sweep": "--plan"}.get(arguments[0])  # goes as far as one can without training
     if check is None or options.get("resume") is not None:
@@ -166,9 +169,9 @@ def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_
     assert [name for name, row in zip(verbs, rows, strict=True) if "default: " not in row[2]] == must
     for told in (text, inspect.getdoc(Method)):
         assert re.search(r"`plan`+, `+draw`+ and `+losses`", told)
-    assert "ten verbs" in base.__doc__
-    assert "Ten verbs." in text
-    assert (len(verbs), must) == (10, ["plan", "draw", "losses"])
+    assert "thirteen verbs" in base.__doc__
+    assert "Thirteen verbs." in text
+    assert (len(verbs), must) == (13, ["plan", "draw", "losses"])
 
 
 def anchors(page):
@@ -190,3 +193,20 @@ def test_the_results_table_is_what_the_records_say():
     script = ROOT / "benchmarks" / "readme.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("numerics", [None, 1])
+def test_the_results_table_marks_gains_whose_two_sides_differ_in_their_numerics(
+    tmp_path, monkeypatch, write_run, numerics
+):
+    specification = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
+    readme = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(readme)
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    for branch, number in (("", None), ("+confidence", numerics), ("+s6mod", numerics)):
+        folder = write_run(tmp_path / "runs", f"er{branch}/cifar100/2000", accuracy=30.0, numerics=number)
+        export(folder / "result.json", tmp_path / "results")
+    _, _, row, *note = readme.accuracies().splitlines()
+    over_base, over_penalty = cells(row)[4:6]
+    assert (over_base, over_penalty) == ("+0.00†" if numerics else "+0.00", "+0.00")
+    assert any("†: " in line for line in note) == (numerics is not None)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:read the original files")
 
 def photos(file, seed=0):
     images = np.random.default_rng(seed).integers(0, 256, (32, 8, 8, 3), dtype=np.uint8)
-    np.savez(file, images=images, labels=np.arange(32) % 8)
+    np.savez(file, images=images, labels=np.arange(32) % 4)
     return file
 
 
@@ -20,12 +20,12 @@ def photos(file, seed=0):
 def tune(tmp_path, monkeypatch, call):
     """Call the command as far as its workers; exit code, what it says, and the tuning that they are given."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("s6mod.tuning.study.require_optuna", lambda: None)
+    monkeypatch.setattr("s6mod.tuning.search.require_optuna", lambda: None)
     best = SimpleNamespace(best_trial=SimpleNamespace(number=0), best_value=1.0)
-    monkeypatch.setattr("s6mod.tuning.study.open_study", lambda tuning: best)
-    monkeypatch.setattr("s6mod.tuning.outcome.write_outcome", lambda tuning, study: tuning.folder / "preset.yaml")
+    monkeypatch.setattr("s6mod.tuning.search.open_study", lambda tuning: best)
+    monkeypatch.setattr("s6mod.tuning.search.write_outcome", lambda tuning, study: tuning.folder / "preset.yaml")
     given = []
-    monkeypatch.setattr("s6mod.tuning.launch.launch", lambda tuning, *how: given.append(tuning))
+    monkeypatch.setattr("s6mod.tuning.search.launch", lambda tuning, *how: given.append(tuning))
 
     def run(*words):
         given.clear()
@@ -71,8 +71,8 @@ def test_more_tasks_than_the_stream_comes_to_are_refused_before_any_trial(tune, 
 def test_a_study_without_a_complete_trial_says_why_the_first_failed(tune, monkeypatch):
     trials = [SimpleNamespace(user_attrs=attributes) for attributes in ({}, {"failure": "expected x, got y; do z"})]
     study = SimpleNamespace(get_trials=lambda deepcopy: trials)
-    monkeypatch.setattr("s6mod.tuning.study.open_study", lambda tuning: study)
-    monkeypatch.setattr("s6mod.tuning.outcome.write_outcome", lambda tuning, study: None)
+    monkeypatch.setattr("s6mod.tuning.search.open_study", lambda tuning: study)
+    monkeypatch.setattr("s6mod.tuning.search.write_outcome", lambda tuning, study: None)
     code, said, _ = tune("er/digits/200")
     assert code == 2
     assert "expected a complete trial, got none, the first as: expected x, got y; do z; see all in" in said

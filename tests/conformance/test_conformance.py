@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from s6mod import checks
+from s6mod import Learner, checks
 from s6mod.augment.colour import jitter_selected
+from s6mod.branch import branches
 from s6mod.checks.digit_stream import MEMORY_SIZE, NUM_CLASSES, SHAPE, stream
 from s6mod.checks.subject import Subject, run
+from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Peer, Plan, methods
 from s6mod.methods.ccldc import CCLDC
@@ -19,6 +21,7 @@ LEARNERS = [
     for method in methods
     for branch in (None, "s6mod", "confidence")
     if branch != "confidence" or not issubclass(methods[method], CCLDC)
+    if branch is None or methods[method].has_logits
 ]
 
 
@@ -26,6 +29,13 @@ LEARNERS = [
 @pytest.mark.parametrize(("method", "branch"), LEARNERS)
 def test_every_registered_method_conforms(method, branch, check):
     check(method, branch)
+
+
+@pytest.mark.parametrize("branch", list(branches))
+@pytest.mark.parametrize("method", [name for name in methods if not methods[name].has_logits])
+def test_a_method_without_logits_refuses_every_branch_when_its_learner_is_made(method, branch):
+    with pytest.raises(ConfigError, match=f"^expected no branch on method '{method}', .*, got '{branch}'; leave"):
+        Learner(method, branch, num_classes=NUM_CLASSES)
 
 
 def inputs_by_path(name):
@@ -44,7 +54,7 @@ def test_a_step_is_computed_of_tensors_without_values(monkeypatch, name):
     config, given = inputs_by_path(name)
     with FakeTensorMode() as mode:
         method, random = methods[name](config, SHAPE, NUM_CLASSES), torch.Generator()
-        memory = ReplayMemory(MEMORY_SIZE, SHAPE, method.reservoir, torch.device("cpu"))
+        memory = ReplayMemory(MEMORY_SIZE, SHAPE, method.reservoir, torch.device("cpu"), method.values())
         peers = [Peer(method.make_network(), None) for _ in range(method.num_peers)]
         for peer in peers:
             peer.teacher = method.make_network()
@@ -53,5 +63,10 @@ def test_a_step_is_computed_of_tensors_without_values(monkeypatch, name):
             rows = {key: mode.from_tensor(value) for key, value in inputs.plan.rows.items()}
             views = method.draw(batch, Plan(rows, inputs.plan.path), memory, random)
             losses = method.couple(peers, views, [method.losses(peer, views, memory, random) for peer in peers])
-            method.commit([loss.carry for loss in losses])
             assert {term.shape for loss in losses for term in loss.terms.values()} == {()}
+            sum(term for loss in losses for term in loss.terms.values()).backward()
+            carries = [loss.carry for loss in losses]
+            method.gradients(peers, carries)
+            method.commit(carries)
+            slots = mode.from_tensor(inputs.slots)
+            memory.store(slots, batch.images, batch.labels, method.keep(carries))

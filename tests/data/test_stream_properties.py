@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from s6mod.data.streams import StreamConfig, StreamPlan, make_plan
 
 quick = settings(max_examples=50, deadline=None)
-KINDS = ("class-incremental", "blurry", "repeated", "task-free")
+KINDS = ("class-incremental", "blurry", "repeated", "task-free", "iid")
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -38,9 +38,10 @@ def cases(draw, kinds=KINDS):
             "repeats": draw(st.integers(1, 3), "repeats"),
         },
         "task-free": {"spread": draw(st.floats(0.001, 2), "spread")},
+        "iid": {},
     }[kind]
     each = draw(st.integers(1, 12), "samples of each class")
-    if kind == "task-free":  # which wants a batch in each of its tasks, even of what a long tail leaves
+    if kind in ("task-free", "iid"):  # which want a batch in each of their tasks, even of what a long tail leaves
         each = batch_size if imbalance == 1 else 50 * batch_size
     extra = draw(st.lists(st.integers(0, num_classes - 1), max_size=40), "extra labels")
     labels = torch.tensor([*range(num_classes)] * each + extra)
@@ -90,7 +91,7 @@ def test_batches_tasks_and_boundaries_fit_together(case, seed):
     homes = [label for classes in plan.task_classes for label in classes]
     assert tuple(homes) == plan.class_order
     assert len(set(homes)) == len(homes)
-    assert plan.boundaries == (config.kind != "task-free")
+    assert plan.boundaries == (config.kind not in ("task-free", "iid"))
     for batch in batches:
         may_be_smaller = batch.is_last_of_task if plan.boundaries else batch.position + 1 == len(plan)
         assert len(batch.ids) == config.batch_size or (may_be_smaller and 0 < len(batch.ids) < config.batch_size)

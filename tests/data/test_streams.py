@@ -98,7 +98,7 @@ def test_making_a_plan_touches_no_global_generator():
     assert np.random.rand() == np.random.RandomState(1).rand()
 
 
-@pytest.mark.parametrize("kind", ["class-incremental", "blurry", "repeated", "task-free"])
+@pytest.mark.parametrize("kind", ["class-incremental", "blurry", "repeated", "task-free", "iid"])
 def test_a_plan_does_not_depend_on_the_default_type(kind):
     usual = plan_of(kind=kind, each=30, imbalance=3.0).hash
     try:
@@ -156,7 +156,7 @@ def test_given_class_lists_are_the_tasks_and_what_is_not_listed_does_not_come():
     assert StreamConfig.parse({"tasks": [[7, 2, 5], [0]]}).tasks == ((7, 2, 5), (0,))
 
 
-@pytest.mark.parametrize("kind", ["class-incremental", "blurry", "repeated", "task-free"])
+@pytest.mark.parametrize("kind", ["class-incremental", "blurry", "repeated", "task-free", "iid"])
 def test_given_class_lists_are_home_tasks_in_every_kind(kind):
     plan = plan_of(tasks=((7, 2, 5), (0, 1)), each=20, kind=kind)
     assert plan.task_classes == ((7, 2, 5), (0, 1))
@@ -220,12 +220,24 @@ def test_classes_of_a_task_free_stream_drift_past_one_another():
     assert labels[sharp.ids].tolist() == sorted(labels.tolist())
 
 
-def test_batches_of_a_task_free_stream_betray_no_boundary():
-    plan = plan_of(kind="task-free", each=7)  # 14 samples in each part, in batches of 4
+@pytest.mark.parametrize("kind", ["task-free", "iid"])
+def test_batches_of_a_stream_that_shows_no_boundary_betray_none(kind):
+    plan = plan_of(kind=kind, each=7)  # 14 samples in each part, in batches of 4
     assert [len(batch.ids) for batch in plan.batches()] == [4] * 17 + [2]
     assert torch.bincount(plan.batch_tasks).tolist() == [4, 3, 4, 3, 4]
     with pytest.raises(ConfigError, match="a batch of 30 samples in each task, got a task of 14; lower batch_size"):
-        plan_of(kind="task-free", each=7, batch_size=30)
+        plan_of(kind=kind, each=7, batch_size=30)
+
+
+def test_an_iid_stream_mixes_all_classes_from_the_first_part_to_the_last():
+    labels = torch.arange(10).repeat(200)
+    plan = plan_of(kind="iid", each=200, class_order="fixed")
+    assert sorted(plan.ids.tolist()) == list(range(2000))
+    for part in of_tasks(plan, labels):
+        assert (torch.bincount(part, minlength=10) - 40).abs().max() < 25  # of 400 samples, 40 of each class, by chance
+    assert not plan.boundaries
+    assert plan.task_classes == plan_of(each=200, class_order="fixed").task_classes
+    assert plan_of(kind="iid", seed=1, class_order="fixed").hash != plan_of(kind="iid", class_order="fixed").hash
 
 
 def test_an_imbalanced_stream_has_an_exponential_tail_with_the_ratio_asked_for():
@@ -309,6 +321,7 @@ def test_the_hash_tells_plans_apart():
         plan_of(kind="blurry"),
         plan_of(kind="repeated"),
         plan_of(kind="task-free"),
+        plan_of(kind="iid"),
         plan_of(imbalance=2.0),
     ]
     told = plans[0]

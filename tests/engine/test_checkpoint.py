@@ -230,15 +230,16 @@ def test_a_forked_process_writes_too(tmp_path):
     assert_same(TREE, read_state(tmp_path / "theirs")[0])
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+@pytest.fixture(scope="module", params=[("er", None), ("der++", 0.9)], ids=["er", "values and averages"])
+def saved(tmp_path_factory, request):
     """The state of a small learner that has learned, as it was saved."""
-    folder = tmp_path_factory.mktemp("saved")
+    folder, (method, average) = tmp_path_factory.mktemp("saved"), request.param
     learner = Learner(
-        {"name": "er", "network": {"width": 2}, "memory_batch": 4},
+        {"name": method, "network": {"width": 2}, "memory_batch": 4},
         {"name": "s6mod", "d_inner": 6, "num_patterns": 2, "state_dim": 2, "dt_rank": 2},
         num_classes=4,
         memory_size=6,
+        average=average,
     )
     for _ in range(2):
         learner.learn(torch.rand(4, 3, 8, 8), [0, 1, 2, 3])
@@ -278,11 +279,32 @@ def test_an_edited_state_under_a_right_digest_is_one_sentence_or_a_learner_that_
         if learner.image_shape is not None:
             learner.learn(torch.rand(4, 3, 8, 8), [0, 1, 2, 3])
             learner.predict(torch.rand(2, 3, 8, 8))
+            learner.scores_by_all(torch.rand(2, 3, 8, 8))
             learner.losses()
     except S6modError as error:
         told = str(error)
     assert told.isprintable()
     assert "\n" not in told
+
+
+@pytest.mark.parametrize("value", [torch.tensor(-10.0), torch.tensor(torch.inf), torch.zeros(1), 7, None])
+@pytest.mark.parametrize("saved", [("der++", 0.9)], indirect=True)
+def test_an_average_of_no_number_of_updates_is_one_sentence(saved, tmp_path, value):
+    tree, header = deepcopy(saved)
+    tree["average"]["updates"] = value
+    write_state(tmp_path, tree, header)
+    with pytest.raises(CheckpointError, match="does not fit its configuration"):
+        Learner.load(tmp_path)
+
+
+@pytest.mark.parametrize("saved", [("der++", 0.9)], indirect=True)
+def test_values_of_the_memory_are_those_of_its_rows(saved, tmp_path):
+    tree, header = deepcopy(saved)
+    values = tree["memory"]["values"]
+    values |= {name: value[:1] for name, value in values.items()}
+    write_state(tmp_path, tree, header)
+    with pytest.raises(CheckpointError, match="does not fit its configuration"):
+        Learner.load(tmp_path)
 
 
 @pytest.mark.parametrize(

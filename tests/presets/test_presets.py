@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 
+from learners import METHODS
 from s6mod.errors import ConfigError
 from s6mod.paper.published import ALPHA_STUDY, TABLES, table
 from s6mod.paper.tables import Results, filled
-from s6mod.presets import METHODS
 from s6mod.runs.cells import parse, parse_all
 from s6mod.runs.completion import complete, departures, setting
 from s6mod.runs.config import RunConfig

@@ -249,8 +249,16 @@ def test_figures_of_the_paper_stand_beside_ours_only_where_it_has_some(runs, tmp
         (root / str(seed) / "result.json").write_text(json.dumps(result, indent=1))
     text = Reader(page(read_runs([root]))).text
     assert "Beside the paper" in text
-    assert "31.89±1.45 +0.28 reproduced" in text
-    assert "Verdict: from three seeds on, reproduced if" in text
+    assert "31.89±1.45 +0.28 open (n = 4)" in text
+    assert "Verdict: by Welch's 95 % interval" in text
+
+
+@pytest.mark.parametrize("numerics", [None, 1])
+def test_beside_the_paper_too_a_gain_across_numerics_is_marked(tmp_path, write_run, numerics):
+    write_run(tmp_path, "er/cifar100/2000", accuracy=31.0)
+    write_run(tmp_path, "er+s6mod/cifar100/2000", accuracy=33.0, numerics=numerics)
+    text = Reader(page(read_runs([tmp_path]))).text
+    assert ("+2.00†" in text, "†: the two sides of this gain differ" in text) == (numerics is not None,) * 2
 
 
 def test_runs_of_one_cell_are_told_apart_by_what_differs(runs, tmp_path):

@@ -20,7 +20,7 @@ def ends_of(plan):
     return [batch.position + 1 for batch in plan.batches() if batch.is_last_of_task]
 
 
-@pytest.mark.parametrize("kind", ["class-incremental", "blurry", "repeated", "task-free"])
+@pytest.mark.parametrize("kind", ["class-incremental", "blurry", "repeated", "task-free", "iid"])
 def test_windows_count_every_sample_and_cross_no_task_end(kind):
     plan = plan_of(kind=kind, imbalance=3.0)
     edges = _edges(plan, ends_of(plan))

@@ -2,15 +2,12 @@ import errno
 import fcntl
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from s6mod.errors import ConfigError
 from s6mod.run_files import RunFiles
 from s6mod.runs.cells import parse
-from s6mod.runs.completion import defaults
 from s6mod.runs.listing import as_rows, lines
 from s6mod.runs.records import export
 from s6mod.runs.store import scan
@@ -100,7 +97,8 @@ IN_BOTH = [
     ("config", {}), ("config.method", {}), ("config.method", None), ("config.method.name", []), ("config.branch", "x"),
     ("config.branch", {}), ("config.seed", None), ("config.seed", ...), ("config.memory_size", "x"),
     ("config.data", None), ("config.data.name", 3), ("config.engine", ...), ("config.engine.precision", None),
-    ("environment", []), ("environment.device", None), ("environment.source", None), ("data", []),
+    ("environment", []), ("environment.device", None), ("environment.source", None), ("environment.numerics", "x"),
+    ("data", []),
 ]  # fmt: skip
 IN_RESULTS = [
     ("hash", None), ("cell", 3), ("seed", "x"), ("primary", "x"), ("primary", []), ("metrics", None), ("metrics", {}),
@@ -270,17 +268,3 @@ def test_a_table_of_an_empty_store_says_how_to_fill_it(tmp_path, call):
     assert code == 0
     assert "nothing has been run: s6mod sweep runs cells" in out
     assert "95 %" not in out  # no legend to nothing
-
-
-def test_listing_and_tables_need_no_torch(tmp_path, write_run):
-    """What takes two seconds to import would be most of the answer's time."""
-    write_run(tmp_path, "er/cifar100/2000")
-    defaults()  # after a change of the source, the first to ask reads them from the classes
-    program = (
-        "import sys\n"
-        "from s6mod.cli import app\n"
-        "for words in (['runs', sys.argv[1]], ['table', '1', '--store', sys.argv[1]]):\n"
-        "    app(words, standalone_mode=False)\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program, tmp_path], check=True, capture_output=True)

@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -10,12 +11,12 @@ import pytest
 import torch
 import yaml
 
-from s6mod.cli.train import _compose
 from s6mod.config import merge
 from s6mod.data import Dataset, load
 from s6mod.data.streams import make_plan
 from s6mod.errors import ConfigError
 from s6mod.runs import cells
+from s6mod.runs.compose import compose
 from s6mod.tuning import outcome, study
 from s6mod.tuning.config import TuneConfig, Tuning
 
@@ -36,7 +37,7 @@ def photos(file, seed=0):
 
 def trained_by(file):
     """The configuration that ``s6mod train --config`` has."""
-    return _compose(dict.fromkeys(("method", "branch", "data", "memory", "seed")), None, None, None, file, [])
+    return compose({}, file)
 
 
 def test_by_default_no_reported_seed_and_no_late_task_is_looked_at():
@@ -98,7 +99,9 @@ def test_the_preset_trains_what_was_tried(tmp_path):
     file.write_text(yaml.safe_dump(asked.preset(params)))
     trained = trained_by(file)
     tried = asked.run(params, trained.seed)
-    assert trained.hash == tried.hash
+    assert (trained.data.held_out, tried.data.held_out) == (0.0, 0.1)  # judged by images that the preset learns from
+    same = replace(asked, config=asked.config.model_copy(update={"held_out": 0.0}))
+    assert trained.hash == same.run(params, trained.seed).hash
     assert (trained.branch.alpha, trained.branch.beta) == (2.0, 5.0)
 
 
@@ -146,7 +149,7 @@ def test_without_optuna_the_install_command_is_named(monkeypatch):
     from s6mod.tuning.study import require_optuna
 
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
-    with pytest.raises(ConfigError, match=r"run: pip install 's6mod\[hpo\]'"):
+    with pytest.raises(ConfigError, match=r"run: pip install -e '\.\[hpo\]'"):
         require_optuna()
 
 
@@ -175,8 +178,11 @@ def test_the_preset_finds_own_data_from_anywhere(tmp_path, monkeypatch):
     Path("prepared").mkdir()
     data.save(Path("prepared/pets.safetensors"))
     here = {"data": {"root": "prepared"}}  # as --data-root has it
-    asked = [tuning(cell="er+s6mod", data="./photos.npz"), tuning(here, cell="er+s6mod", data="pets")]
-    asked.append(tuning(here, cell="er+s6mod/pets/20"))
+    asked = [tuning(cell="er+s6mod", data="./photos.npz", held_out=0.0)]
+    asked += [
+        tuning(here, cell=cell, data=data, held_out=0.0)
+        for cell, data in (("er+s6mod", "pets"), ("er+s6mod/pets/20", None))
+    ]
     (tmp_path / "elsewhere").mkdir()
     for number, each in enumerate(asked):
         file = tmp_path / f"{number}.yaml"
@@ -218,7 +224,9 @@ def test_trials_are_judged_and_pruned_by_the_score_table_of_their_cell(tmp_path,
     monkeypatch.setattr(outcome, "_without_password", str)  # else by a library that comes with Optuna
     small = {"method": {"network": {"width": 4}}, "stream": {"samples_per_task": 60}, "engine": {"device": "cpu"}}
     search = {"method.memory_batch": [4, 8]}
-    asked = tuning(out=tmp_path, cell=f"{method}/digits/50", search=search, set=small, tasks=2, seeds="100")
+    asked = tuning(
+        out=tmp_path, cell=f"{method}/digits/50", search=search, set=small, tasks=2, seeds="100", held_out=0.0
+    )
     trial = Trial()
     trial.value = study.Worker(asked, str)._judge(trial, trial.params, SimpleNamespace(number=None))
 

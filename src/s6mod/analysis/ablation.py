@@ -8,10 +8,10 @@ from dataclasses import replace
 from s6mod.analysis.draw import COLOURS, GREY, canvas
 from s6mod.analysis.question import Answers, Question, branch_option, expect, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
+from s6mod.branch.controls import CONTROLS
 from s6mod.decimals import difference
 from s6mod.paper.estimate import Estimate, paired
 from s6mod.paper.published import Metric, ablation_cells, paper_figures
-from s6mod.presets import CONTROLS
 from s6mod.runs.cells import Cell
 
 METRICS: tuple[Metric, ...] = ("accuracy", "forgetting", "learning_accuracy")

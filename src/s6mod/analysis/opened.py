@@ -90,7 +90,7 @@ def _opened(folder: Path, files: RunFolder, config: RunConfig, state: Tree, head
             f"expected the final state of {folder}, got one of step {position} of {result['steps']}, as the last could "
             "not be saved; run it again"
         )
-    dataset = _load(config.data)
+    dataset = config.data.seen_by(_load(config.data), config.seed)
     learner = Learner.from_config(config.learner_config(dataset))
     learner.load_state_dict(state["learner"], dataset.image_shape)
     if not all(parameter.isfinite().all() for peer in learner.peers for parameter in peer.parameters()):

@@ -15,6 +15,8 @@ from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, branches
 from s6mod.precision import full_precision
 from s6mod.registry import NamedConfig
 
+CONTROLS = ("confidence", "smoothing")
+
 
 class ConfidencePenaltyConfig(BranchConfig):
     """Configuration of the control ``confidence``."""

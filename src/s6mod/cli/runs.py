@@ -1,5 +1,6 @@
 """``s6mod runs``: what is in the store; ``runs export`` and ``runs adopt``: public records out of it and into it."""
 
+import json
 import shlex
 import shutil
 import sys
@@ -8,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
-from s6mod.cli.app import app
+from s6mod.cli import options
+from s6mod.cli.app import Group, app, warn_of
+from s6mod.errors import CheckpointError, printable
 
 
-class _ListUnlessTold(TyperGroup):
+class _ListUnlessTold(Group):
     """``s6mod runs DIR`` means ``s6mod runs list DIR``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -43,12 +45,13 @@ def list_runs(
     sort: Annotated[
         str, typer.Option(help="cell, seed, status, acc, af, time, ms, bytes, device or code; -acc: the other way.")
     ] = "cell",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_output: options.Json = False,
+    own: options.Import = None,
 ) -> None:
     """List runs and records (what s6mod runs does alone)."""
-    from s6mod.errors import printable
     from s6mod.runs.listing import as_rows, lines, summary
     from s6mod.runs.store import STATUSES, homes, scan
+    from s6mod.runs.strangers import strangers
 
     if status is not None and status not in STATUSES:
         raise typer.BadParameter(f"expected one of {', '.join(STATUSES)}, got {status!r}")
@@ -63,19 +66,20 @@ def list_runs(
     ]
     rows = as_rows(chosen, sort)
     if json_output:
-        import json
-
         typer.echo(json.dumps(rows, indent=1))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo("\n".join([*lines(rows, width), summary(chosen)]))
         unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
-        for path in unfinished[:SHOWN]:
-            typer.echo(f"to go on: s6mod train --resume {shlex.quote(printable(path))}")
-        if len(unfinished) > SHOWN:
-            typer.echo(f"and {len(unfinished) - SHOWN} more, whose folders --json names")
-    for problem in found.problems:
-        typer.echo(f"warning: {problem}", err=True)
+        _tell_unfinished(unfinished)
+    warn_of([*found.problems, *strangers(chosen)])
+
+
+def _tell_unfinished(paths: list[str]) -> None:
+    for path in paths[:SHOWN]:
+        typer.echo(f"to go on: s6mod train --resume {shlex.quote(printable(path))}")
+    if len(paths) > SHOWN:
+        typer.echo(f"and {len(paths) - SHOWN} more, whose folders --json names")
 
 
 @runs.command()
@@ -88,11 +92,19 @@ def export(
     """Write a small public record, without checkpoints, of every finished run."""
     from s6mod.files import clear_aside
     from s6mod.run_files import RunFiles
+    from s6mod.runs.commits import uncommitted
     from s6mod.runs.records import export as export_record
     from s6mod.runs.store import scan
 
     found = scan(folders or [Path("runs")])
-    results = [RunFiles(run.path).result for run in found.finished if run.path.is_dir()]
+    finished = [run for run in found.finished if run.path.is_dir()]
+    results = [RunFiles(run.path).result for run in finished]
+    if number := uncommitted(run.environment.get("source", "") for run in finished):
+        typer.echo(
+            f"warning: expected runs of committed source, got {number} whose source no commit has; "
+            "commit before you run what is to be published",
+            err=True,
+        )
     clear_aside(into)
     _take(results, lambda result: export_record(result, into), found.problems)
 
@@ -104,10 +116,11 @@ def adopt(
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
     from s6mod.files import clear_aside
+    from s6mod.runs.commits import FILE as COMMITS
     from s6mod.runs.records import adopt as adopt_record
 
     found = [sorted(source.glob("*.json")) if source.is_dir() else [source] for source in sources]
-    files = [file for group in found for file in group]
+    files = [file for files in found for file in files if file.name != COMMITS]
     for folder in {into or file.parent for file in files}:
         clear_aside(folder)
     _take(files, lambda file: adopt_record(file, into or file.parent), [])
@@ -115,8 +128,6 @@ def adopt(
 
 def _take(files: list[Path], write: Callable[[Path], Path | None], problems: list[str]) -> None:
     """Write the record of each file that has one to give; then say what was written and, with exit code 1, what not."""
-    from s6mod.errors import CheckpointError, printable
-
     written = []
     for file in files:
         try:

@@ -4,10 +4,11 @@ import os
 import re
 import shlex
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import Field, field_validator
 
 from s6mod.config import Config, nearest
@@ -16,7 +17,7 @@ from s6mod.data.digits import load_digits
 from s6mod.data.official import OFFICIAL
 from s6mod.data.own import is_path, name_of, own_source
 from s6mod.data.prepared import SUFFIX, Description, describe, prepared_file, read_prepared
-from s6mod.data.split import Reading
+from s6mod.data.split import Reading, held_out
 from s6mod.errors import ConfigError, DataError
 from s6mod.files import expanded
 
@@ -39,6 +40,13 @@ class DataConfig(Config):
         0.2, gt=0, lt=1, description="own data without a test split: share of each class that is held out"
     )
     split_seed: int = Field(0, ge=0, description="own data without a test split: which share")
+    held_out: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of each class's training images that is kept out of the stream and takes the place of the "
+        "test images, by the run's seed: to choose settings by",
+    )
 
     @field_validator("name")
     @classmethod
@@ -47,7 +55,33 @@ class DataConfig(Config):
 
     def load(self) -> Dataset:
         """The data set, its images on the host."""
-        return load(self.name, self.root, Reading(self.size, self.test_fraction, self.split_seed))
+        return load(self.name, self.root, self._reading)
+
+    def count_classes(self) -> int | None:
+        """How many classes own data has, prepared or not, before its images are read; None: it is not own data."""
+        place, file = _place(self.name, self.root)
+        if self.name not in known and file.is_file():
+            return len(describe(file).class_names)
+        return len(own_source(place, self.name, self._reading).class_names) if _is_own(self.name, self.root) else None
+
+    @property
+    def _reading(self) -> Reading:
+        return Reading(self.size, self.test_fraction, self.split_seed)
+
+    def seen_by(self, dataset: Dataset, seed: int) -> Dataset:
+        """The data set as a run with this seed sees it: with images held out, its test images are not looked at."""
+        if not self.held_out:
+            return dataset
+        labels, images = dataset.train_labels, dataset.train_images
+        out = torch.from_numpy(held_out(labels.numpy(), dataset.class_names, self.held_out, seed))
+        stream, judged = ((out == side).nonzero().flatten() for side in (False, True))
+        return replace(
+            dataset,
+            train_images=images[stream.to(images.device)],
+            train_labels=labels[stream],
+            test_images=images[judged.to(images.device)],
+            test_labels=labels[judged],
+        )
 
 
 @dataclass(frozen=True)
@@ -68,10 +102,8 @@ def load(name: str, root: str | Path | None = None, reading: Reading | None = No
     plain = reading in (None, Reading())
     if name == DIGITS and plain:
         return load_digits()
-    place = default_root() if root is None else expanded(root)
-    file = prepared_file(place, name)
-    is_own = name not in known and not file.is_file() and root is not None and not _holds_sets(place)
-    if is_own:
+    place, file = _place(name, root)
+    if _is_own(name, root):
         dataset = own_source(place, name, reading or Reading()).dataset()
         _advise(str(place), None)
         return dataset
@@ -155,6 +187,18 @@ def _entry(name: str, root: Path) -> Entry:
         return Entry(name, "not here", None, 0)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Entry(name, "official files", None, size)
+
+
+def _place(name: str, root: str | Path | None) -> tuple[Path, Path]:
+    """The folder where data sets are looked for, and the file of the one of that name if it is prepared."""
+    place = default_root() if root is None else expanded(root)
+    return place, prepared_file(place, name)
+
+
+def _is_own(name: str, root: str | Path | None) -> bool:
+    """Whether ``root`` is itself the data, which is read as it lies there."""
+    place, file = _place(name, root)
+    return name not in known and not file.is_file() and root is not None and not _holds_sets(place)
 
 
 def _holds_sets(place: Path) -> bool:

@@ -22,7 +22,7 @@ def files_source(
     """A source of image files; without ``test`` a share of ``train`` is held out."""
     if test is None:
         labels = np.array([label for _, label in train], np.int64)
-        mask = held_out(labels, class_names, reading)
+        mask = held_out(labels, class_names, reading.test_fraction, reading.split_seed)
         train, test = (
             [file for file, is_test in zip(train, mask, strict=True) if is_test == wanted] for wanted in (False, True)
         )

@@ -52,7 +52,7 @@ def npz_source(path: Path, name: str, reading: Reading) -> Source:
     if keys == PARTS:
         splits = [Split(len(part), _reader(path, key, part, None)) for key, part in zip(keys[::2], labels, strict=True)]
     else:
-        test = held_out(labels[0], class_names, reading)
+        test = held_out(labels[0], class_names, reading.test_fraction, reading.split_seed)
         splits = [Split(int(m.sum()), _reader(path, "images", labels[0], m)) for m in (~test, test)]
     return Source(name, class_names, shape, splits[0], splits[1], origin)
 

@@ -63,7 +63,7 @@ def read_huggingface(data: Any, columns: tuple[str, str], test: Any, reading: Re
         return _join(read(train, range(len(train)), "train"), read(test, range(len(test)), "test"), names, name)
     labels = list(train[label])
     names, ids = _numbered(labels, names)
-    mask = held_out(ids, names, reading)
+    mask = held_out(ids, names, reading.test_fraction, reading.split_seed)
     rows = [np.flatnonzero(part).tolist() for part in (~mask, mask)]
     return _join(read(train, rows[0], "train"), read(train, rows[1], "train"), names, name)
 

@@ -30,9 +30,9 @@ class Reading:
             raise ConfigError(f"expected a test_fraction between 0 and 1, got {self.test_fraction}; choose another")
 
 
-def held_out(labels: NDArray[np.int64], class_names: tuple[str, ...], reading: Reading) -> NDArray[np.bool_]:
+def held_out(labels: NDArray[np.int64], class_names: tuple[str, ...], fraction: float, seed: int) -> NDArray[np.bool_]:
     """Which samples (N,) are test samples: of each class the same share, at least one, never all."""
-    draws = generator(reading.split_seed, "test split")
+    draws = generator(seed, "test split")
     test = np.zeros(len(labels), np.bool_)
     by_class = np.argsort(labels, kind="stable")  # one sort, however many classes there are
     starts = np.searchsorted(labels[by_class], np.arange(len(class_names) + 1))
@@ -43,6 +43,6 @@ def held_out(labels: NDArray[np.int64], class_names: tuple[str, ...], reading: R
                 f"expected at least two images of class {name!r}, to train and to test on, got {len(own)}; "
                 "add some, or drop the class"
             )
-        count = min(max(round(reading.test_fraction * len(own)), 1), len(own) - 1)
+        count = min(max(round(fraction * len(own)), 1), len(own) - 1)
         test[own[torch.randperm(len(own), generator=draws)[:count].numpy()]] = True
     return test

@@ -5,7 +5,7 @@ Nor does what its caller has set: modes and defaults of torch are put aside whil
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import RLock
 from typing import Literal
@@ -15,6 +15,7 @@ from pydantic import Field
 
 from s6mod.config import Config
 from s6mod.errors import ConfigError
+from s6mod.kernels import plain_twins
 
 
 class MissingDeviceError(ConfigError):
@@ -31,6 +32,9 @@ class EngineConfig(Config):
     capture: Literal["auto", "off"] = Field(
         "auto", description="on CUDA: capture recurring steps as graphs and replay them, or launch every kernel"
     )
+    kernels: Literal["auto", "off"] = Field(
+        "auto", description="on CUDA: the package's own kernels where they suit, or their plain twins alone"
+    )
     deterministic: bool = Field(False, description="on CUDA: only algorithms that give the same bits every time")
     eval_batch: int = Field(500, ge=1, description="images in one forward pass when predicting")
 
@@ -42,6 +46,7 @@ class Engine:
     device: torch.device
     bfloat16: bool
     capture: bool
+    kernels: bool
     eval_batch: int
 
     @classmethod
@@ -73,11 +78,15 @@ class Engine:
             torch.backends.cudnn.benchmark = False
         bfloat16 = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
         capture = config.capture == "auto" and device.type == "cuda"
-        return cls(device, bfloat16, capture, config.eval_batch)
+        return cls(device, bfloat16, capture, config.kernels == "auto", config.eval_batch)
 
     def autocast(self) -> torch.autocast:
         """The context in which forward passes run."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+
+    def twins(self) -> AbstractContextManager[None]:
+        """The context in which steps and predictions choose between kernels and plain twins."""
+        return nullcontext() if self.kernels else plain_twins()
 
     @property
     def memory_format(self) -> torch.memory_format:

@@ -1,4 +1,4 @@
-"""ResNet-18 with a second linear head, the projection that contrastive losses compare.
+"""ResNet-18 with a projection that contrastive losses compare: a second linear head, or a deeper one and no classifier.
 
 Trunk, pooling and classifier are ResNet18's own. Which loss reads the projection is the method's business.
 """
@@ -39,3 +39,19 @@ class ProjectedResNet18(ResNet18):
         # In float32 like the head: similarities of projections are divided by a small temperature.
         with torch.autocast(feature_map.device.type, enabled=False):
             return ProjectedOutput(*out, self.projection(out.features))
+
+
+class UnclassifiedResNet18(ResNet18):
+    """ResNet18 with a projection of one hidden layer in place of the classifier: its logits are of no classes."""
+
+    def __init__(self, config: NetworkConfig, image_shape: tuple[int, int, int], projection_width: int) -> None:
+        super().__init__(config, image_shape, num_classes=1)
+        del self.head
+        f = self.num_features
+        self.projection = nn.Sequential(nn.Linear(f, f), nn.ReLU(), nn.Linear(f, projection_width))
+
+    def read(self, feature_map: Tensor) -> ProjectedOutput:
+        """Pooled features, no logits (B, 0), and the projection, in float32 like the linear one."""
+        features = self.pool(feature_map)
+        with torch.autocast(feature_map.device.type, enabled=False):
+            return ProjectedOutput(feature_map, features, features[:, :0], self.projection(features))

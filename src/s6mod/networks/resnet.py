@@ -82,12 +82,16 @@ class ResNet18(Network):
         feature_map: Tensor = self.stages(self.stem(images))
         return feature_map
 
+    def pool(self, feature_map: Tensor) -> Tensor:
+        """(B, map_channels, *map_size) -> features (B, num_features) in float32."""
+        pooled = feature_map.mean((2, 3)) if self.global_pooling else F.avg_pool2d(feature_map, self.WINDOW)
+        return torch.flatten(pooled.float(), 1)
+
     def read(self, feature_map: Tensor) -> Output:
         """Pooled features and logits."""
-        pooled = feature_map.mean((2, 3)) if self.global_pooling else F.avg_pool2d(feature_map, self.WINDOW)
+        features = self.pool(feature_map)
         # The head and what it reads stay in float32 under autocast: bfloat16 logits tie where the margin is small.
         with torch.autocast(feature_map.device.type, enabled=False):
-            features = torch.flatten(pooled.float(), 1)
             return Output(feature_map, features, self.head(features))
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 
+from s6mod.branch.controls import CONTROLS
 from s6mod.config import nearest
 from s6mod.errors import ConfigError
-from s6mod.presets import CONTROLS
 from s6mod.runs.cells import Cell, parse
 from s6mod.runs.completion import complete, setting
 
@@ -51,6 +51,7 @@ OTHER_SETTINGS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "cifar100/5000": {"ocm-ccldc": {"published weights": ("view=shared", "beta=25.0")}},  # whose alpha is the preset's
 }
+METHODS = ("er", "ocm", "onpro", "er-ccldc", "ocm-ccldc", "onpro-ccldc", "mose")  # that it reports on
 PATTERNS = (1, 2, 4, 8, 16)  # ours: the paper's curves have no readable axis
 
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,12 +17,25 @@ from s6mod.paper.tables import Filled, Row
 
 COLUMNS = ("learner", "in", "n", "ours", "95 %", "paper", "diff", "verdict", "gain", "ms", "MB")
 SHORT = {"bfloat16": "bf16", "float32": "f32", "": ""}
-STYLES = {"reproduced": "green", "better": "bold green", "below": "red", "undecided": "yellow", "not run": "dim"}
+STYLES = {"agrees": "green", "differs": "red", "open": "yellow", "not run": "dim"}
 LEGEND = (
     "ours and the paper's: mean ± standard deviation over n seeds (the paper's ± as printed); 95 %: half of our "
     "interval; gain: over the same method without a branch, paired by seed, ± half of its 95 % interval; in: "
     "precision; ms: of a training step, shared with the runs beside it; MB: held between steps"
 )
+
+MIXED = "†"  # behind such a gain
+NOTE = f"{MIXED}: the two sides of this gain differ in their numerics, so part of it may come from a change of the code"
+
+
+def gain_text(gain: Estimate | None, mixed: bool, gap: str = "") -> str:
+    """A gain with half of its interval and, where it is mixed, its mark."""
+    return difference(gain.mean, gain.half, gap) + MIXED * mixed if gain else ""
+
+
+def notes(rows: Iterable[Row]) -> list[str]:
+    """The sentence on the mark, if a row has it."""
+    return [NOTE] if any(row.mixed for row in rows) else []
 
 
 def cells(row: Row) -> list[str]:
@@ -36,8 +49,8 @@ def cells(row: Row) -> list[str]:
         f"±{decimal(ours.half)}" if ours and ours.half is not None else "",
         spread(*paper) if paper else "",
         difference(row.difference) if row.difference is not None else "",
-        row.verdict,
-        difference(row.gain.mean, row.gain.half) if row.gain else "",
+        str(row.verdict),
+        gain_text(row.gain, row.mixed),
         f"{row.ms:.1f}" if row.ms is not None else "",
         f"{row.held / 1e6:.0f}" if row.held is not None else "",
     ]
@@ -58,8 +71,8 @@ def show(table: Filled, console: Console) -> None:
         header, *lines = align([[text[place] for place in used] for text in (COLUMNS, *chosen)], left)
         console.print(header, style="bold", soft_wrap=True, highlight=False, markup=False)
         for row, line in zip(rows, lines, strict=True):
-            console.print(line, style=STYLES.get(row.verdict), soft_wrap=True, highlight=False, markup=False)
-    console.print(LEGEND, style="dim", highlight=False)
+            console.print(line, style=STYLES.get(row.verdict.word), soft_wrap=True, highlight=False, markup=False)
+    console.print("; ".join([LEGEND, *notes(table.rows)]), style="dim", highlight=False)
 
 
 def markdown(tables: Sequence[Filled]) -> str:
@@ -71,6 +84,7 @@ def markdown(tables: Sequence[Filled]) -> str:
             lines += [f"**{section}**", "", f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
             lines += [f"| {' | '.join(text.replace('|', '/') for text in cells(row))} |" for row in rows]
             lines.append("")
+        lines += [text for note in notes(table.rows) for text in (f"{note}.", "")]
     return "\n".join(lines)
 
 
@@ -83,7 +97,7 @@ def latex(tables: Sequence[Filled]) -> str:
         for section, rows in groupby(table.rows, lambda row: row.section):
             lines += [r"\midrule", rf"\multicolumn{{{len(COLUMNS)}}}{{l}}{{{_tex(section)}}} \\"]
             lines += [" & ".join(map(_tex, cells(row))) + r" \\" for row in rows]
-        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        lines += [r"\bottomrule", r"\end{tabular}", *(f"{_tex(note)}." for note in notes(table.rows)), r"\end{table}"]
     return "\n".join(lines)
 
 
@@ -123,8 +137,10 @@ def _flat(table: Filled, row: Row) -> dict[str, Any]:
         "paper": paper,
         "paper_spread": paper_spread,
         "difference": row.difference,
-        "verdict": row.verdict,
+        "verdict": row.verdict.word,
+        "seeds_to_decide": row.verdict.seeds,
         **_numbers("gain_", row.gain),
+        "gain_mixed": row.mixed,
         "ms_per_step": row.ms,
         "bytes_held": row.held,
         "code": " ".join(row.code),
@@ -136,6 +152,13 @@ def _numbers(prefix: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def _tex(text: str) -> str:
-    for plain, escaped in (("\\", r"\textbackslash "), ("%", r"\%"), ("_", r"\_"), ("&", r"\&"), ("±", r"$\pm$")):
+    for plain, escaped in (
+        ("\\", r"\textbackslash "),
+        ("%", r"\%"),
+        ("_", r"\_"),
+        ("&", r"\&"),
+        ("±", r"$\pm$"),
+        (MIXED, r"\dag "),
+    ):
         text = text.replace(plain, escaped)
     return text

@@ -39,6 +39,7 @@ class Row:
     ms: float | None  # mean time of a step
     held: int | None  # bytes held between steps
     code: tuple[str, ...] = ()  # versions of the code that the results come from
+    mixed: bool = False  # whether the gain pairs results of different numerics
 
     @property
     def difference(self) -> float | None:
@@ -56,11 +57,16 @@ class Filled:
 
     def summary(self) -> str:
         """How many rows came to which verdict."""
-        counts = Counter(row.verdict for row in self.rows if row.verdict)
-        return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or f"{len(self.rows)} rows"
+        counts = Counter(row.verdict.word for row in self.rows if row.verdict.word)
+        return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or f"{len(self.rows)} rows"
 
 
 Seeds = Mapping[int, StoredRun]
+
+
+def mixed(ours: Seeds, base: Seeds) -> bool:
+    """Whether runs of one seed differ in what a step computed, so that their difference is not the setting's alone."""
+    return any(ours[seed].numerics != base[seed].numerics for seed in ours.keys() & base.keys())
 
 
 class Results:
@@ -115,7 +121,8 @@ class Results:
             return None
         estimate = Estimate.of(list(ours.values()))
         branched = line.cell.branch != "none"
-        gain = paired(ours, values(self.runs.get(base, {}).get(precision, {}))) if branched else None
+        alone = self.runs.get(base, {}).get(precision, {}) if branched else {}
+        gain = paired(ours, values(alone))
         results = [run.result for seed, run in runs.items() if seed in ours and run.result is not None]
         return Row(
             title,
@@ -125,11 +132,12 @@ class Results:
             tuple(ours),
             estimate,
             line.paper,
-            verdict(estimate, line.paper and line.paper[0], metric != "forgetting"),
+            verdict(estimate, line.paper),
             gain,
             fmean(result["ms_per_step"] for result in results),
             max(int(result["bytes_held"]) for result in results),
             tuple(sorted({str(result["environment"].get("source")) for result in results})),
+            gain is not None and mixed(runs, alone),
         )
 
 
@@ -145,7 +153,7 @@ def filled(name: str, results: Results, only_run: bool = False) -> Filled:
 
 
 def _empty(title: str, line: Line) -> Row:
-    return Row(title, line.label, line.cell.name, "", (), None, line.paper, "not run", None, None, None)
+    return Row(title, line.label, line.cell.name, "", (), None, line.paper, verdict(None, line.paper), None, None, None)
 
 
 def _cell_of(run: StoredRun) -> Cell:

@@ -12,10 +12,6 @@ import yaml
 
 from s6mod.config import merge
 
-METHODS = ("er", "ocm", "onpro", "er-ccldc", "ocm-ccldc", "onpro-ccldc", "mose")
-BRANCHES = ("none", "s6mod", "confidence", "smoothing")
-CONTROLS = ("confidence", "smoothing")
-
 
 def datasets() -> tuple[str, ...]:
     """Names of the data sets that have a preset."""
@@ -44,9 +40,9 @@ def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict
 
 
 def _lineage(method: str) -> list[str]:
-    """The files that a method's options come from: a pair of networks starts from the method that it wraps."""
-    base, dash, pair = method.rpartition("-")
-    return [base, pair, method] if dash and base in METHODS else [method]
+    """The files that a method's options come from: a pair of networks (ccldc) starts from the method that it wraps."""
+    base, _, ending = method.rpartition("-")
+    return [base, ending, method] if ending == "ccldc" else [method]
 
 
 @functools.cache

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from s6mod.branch.controls import CONTROLS
 from s6mod.paper.estimate import Estimate, paired
-from s6mod.presets import CONTROLS
 from s6mod.report.source import RunData
 from s6mod.runs.completion import base_setting, departures
 from s6mod.runs.store import StoredRun

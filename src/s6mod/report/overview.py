@@ -6,7 +6,7 @@ from html import escape
 
 from s6mod.paper.estimate import Estimate
 from s6mod.paper.published import table as paper_table
-from s6mod.paper.render import COLUMNS, LEGEND, cells
+from s6mod.paper.render import COLUMNS, LEGEND, cells, notes
 from s6mod.paper.tables import Results, Row, as_published
 from s6mod.report.charts import Dots, Figure, dots
 from s6mod.report.groups import Group, panels
@@ -20,8 +20,9 @@ MEANINGS = (
     "seen, mean over task ends. By the score table that predicts, unless a column names another."
 )
 VERDICTS = (
-    "Verdict: from three seeds on, reproduced if the 95 % interval of our mean minus the paper's contains 0, else "
-    "better or below; with fewer, undecided."
+    "Verdict: by Welch's 95 % interval of our mean minus the paper's, an average of ten runs. It differs if that "
+    "excludes 0 with three seeds or more, agrees if it contains 0 and its half is at most 2 points, and is open "
+    "otherwise: n is the number of seeds that would decide it."
 )
 PaperFigures = dict[tuple[str, str], float]  # by setting and metric
 
@@ -40,7 +41,8 @@ def overview(groups: Sequence[Group]) -> Section:
         parts.append(paragraph(_meanings(done), "note"))
     if rows:
         parts.append(table(("figure", *COLUMNS), [(row.section, *cells(row)) for row in rows], "Beside the paper"))
-        parts.append(paragraph(f"{LEGEND[0].upper()}{LEGEND[1:]}. {VERDICTS}", "note"))
+        legend = "; ".join([f"{LEGEND[0].upper()}{LEGEND[1:]}", *notes(rows)])
+        parts.append(paragraph(f"{legend}. {VERDICTS}", "note"))
     return Section("overview", "Overview", "".join(parts))
 
 

@@ -13,11 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from s6mod.branch import branches
 from s6mod.config import assign, merge, nearest
+from s6mod.data import default_root
+from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError
 from s6mod.files import expanded
-from s6mod.presets import BRANCHES, METHODS, datasets, preset
-from s6mod.runs.completion import defaults
+from s6mod.methods import methods
+from s6mod.presets import datasets, preset
+from s6mod.runs.completion import run_defaults
 
 PLACED = {"memory_size", "seed"}  # fields that are said otherwise than as changes
 SHARED = {"moe-mose": ("mose", "moe")}  # names of results: the training they come from, and its score table
@@ -82,7 +86,7 @@ class Cell:
 def whole_field(change: str) -> str:
     """``KEY=VALUE`` of a cell with its key in full: a bare one may be the run's own, else it is the branch's."""
     key = change.partition("=")[0]
-    own = {name for name, default in defaults()["run"].items() if not isinstance(default, dict)}
+    own = {name for name, default in run_defaults().items() if not isinstance(default, dict)}
     return change if "." in key or key in own - PLACED else f"branch.{change}"
 
 
@@ -96,7 +100,8 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
     """
     learner, *rest = text.strip().split("/")
-    method, plus, branch = learner.partition("+")
+    plain = "+" not in learner or learner.endswith("+")  # the name of a method may end so, as der++ does
+    method, plus, branch = (learner, "", "") if plain else learner.rpartition("+")
     changes = tuple(part for part in rest if "=" in part)
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
@@ -104,16 +109,10 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     name, root = _name_and_root("digits" if data is None else data)
     if place and place[0] != name:
         name, root = place[0], None
-    if method not in (*METHODS, *SHARED):
-        from s6mod.methods import methods  # with torch, which a name of ours can do without
-
-        if method not in methods:
-            raise _unknown("method", method, text, methods.hint(method, *SHARED))
-    if plus and branch not in BRANCHES:
-        from s6mod.branch import branches
-
-        if branch not in branches:
-            raise _unknown("branch", branch, text, branches.hint(branch, "none"))
+    if method not in SHARED and method not in methods:
+        raise _unknown("method", method, text, methods.hint(method, *SHARED))
+    if plus and branch != "none" and branch not in branches:
+        raise _unknown("branch", branch, text, branches.hint(branch, "none"))
     if root is None and name not in datasets():
         _check_prepared(name, folder, text)
     if len(place) == 2:
@@ -121,7 +120,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
             raise ConfigError(f"expected a memory size in {text!r}, got {place[1]!r}; write for instance er/digits/200")
         memory = int(place[1])
     if memory is None:
-        memory = int(preset(method, "none", name, None).get("memory_size") or defaults()["run"]["memory_size"])
+        memory = int(preset(method, "none", name, None).get("memory_size") or run_defaults()["memory_size"])
     if not plus and any(whole_field(change) != change for change in changes):
         raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
     return Cell(method, branch if plus else "none", name, memory, changes, root)
@@ -139,15 +138,11 @@ def _name_and_root(data: str) -> tuple[str, str | None]:
     """The name of a data set, and where it lies if it is given by its path."""
     if data in datasets():
         return data, None
-    from s6mod.data.catalog import spell  # with torch, which a cell that has a preset can do without
-
     spelled = spell(data)
     return spelled["name"], spelled.get("root")
 
 
 def _check_prepared(name: str, folder: str | None, text: str) -> None:
-    from s6mod.data import default_root
-
     place = default_root() if folder is None else expanded(folder)
     prepared = tuple(sorted(path.stem for path in place.glob("*.safetensors")))
     if name not in prepared and Path(name).exists():

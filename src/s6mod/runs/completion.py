@@ -1,35 +1,32 @@
-"""The defaults of every configuration field without importing torch, so that stored runs are recognised at once.
+"""Stored configurations, completed with what has been added since, and how two of them differ.
+
+How a record is found is told as a whole in docs/runs.md.
 
 A record holds the whole configuration of its run as it was then. Fields may have been added since: ``complete`` fills
 them with their defaults, which keep the old behaviour, so that the record is still found by the present hash. A field
-that is no longer known stays if it was set: such a record is of another setting. The defaults come from the
-configuration classes; as those need torch, they are kept in a file named after the source they were read from.
+that is no longer known stays if it was set: such a record is of another setting.
 """
 
 import functools
-import importlib
 import json
-import os
-import sys
-import time
 from typing import Any
 
+from s6mod.branch import branches
 from s6mod.config import digest
 from s6mod.errors import ConfigError
-from s6mod.files import expanded, write_whole
-from s6mod.registry import plugins
-from s6mod.runs.environment import source_digest
+from s6mod.methods import methods
+from s6mod.registry import NamedConfig
+from s6mod.runs.config import RunConfig
 from s6mod.runs.name import decisive
 
 Plain = dict[str, Any]
-KEEP_SECONDS = 30 * 86400  # files of other versions of the source, which other checkouts may still use
+PARTS = ("method", "branch")  # of a configuration, each with fields by its name
 
 
 def complete(values: Plain) -> Plain:
     """A run's configuration with every field of today: what ``RunConfig.parse(values).plain()`` gives."""
-    known = defaults()
-    plain: Plain = _lay(known["run"], {key: value for key, value in values.items() if key not in ("method", "branch")})
-    for part in ("method", "branch"):
+    plain: Plain = _lay(run_defaults(), {key: value for key, value in values.items() if key not in PARTS})
+    for part in PARTS:
         own = values.get(part)
         plain[part] = _lay(_part_defaults(part, str(own.get("name"))), own) if isinstance(own, dict) else None
     return plain
@@ -60,56 +57,25 @@ def engine_departures(plain: Plain, usual: Plain) -> list[str]:
     ]
 
 
+@functools.cache
+def run_defaults() -> Plain:
+    """All fields of a run but method and branch."""
+    run = RunConfig.parse({"method": {"name": "er"}}).plain()
+    return {key: value for key, value in run.items() if key not in PARTS}
+
+
 def _part_defaults(part: str, name: str) -> Plain:
-    """All fields of a method or branch; none if nobody knows it. One from outside of the package is asked each time."""
-    ours: dict[str, Plain] = defaults()[part]
-    if name in ours:
-        return ours[name]
-    home, registry = {"method": ("s6mod.methods", "methods"), "branch": ("s6mod.branch", "branches")}[part]
-    if home not in sys.modules and not plugins.entries:
-        return {}  # nobody can have registered it
-    registered = getattr(importlib.import_module(home), registry)
+    """All fields of a method or branch; none if nobody knows it."""
     try:
-        return dict(registered[name].config_class.parse({"name": name}).plain())
+        kind = methods[name] if part == "method" else branches[name]
+        return _defaults_of(kind.config_class)
     except ConfigError:  # not known, or not without options
         return {}
 
 
 @functools.cache
-def defaults() -> dict[str, Plain]:
-    """``run``: fields of a run but method and branch; ``method`` and ``branch``: by name, all fields of our own."""
-    try:
-        folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "s6mod"
-    except ConfigError:  # nowhere to keep them
-        return _read_classes()
-    file = folder / f"defaults-{source_digest()}.json"
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        found = _read_classes()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("defaults-*.json"):
-            if time.time() - old.stat().st_mtime > KEEP_SECONDS:
-                old.unlink(missing_ok=True)
-        write_whole(file, json.dumps(found))
-    except OSError:
-        pass  # a folder that cannot be written only costs time
-    return found
-
-
-def _read_classes() -> dict[str, Plain]:
-    from s6mod.branch import branches
-    from s6mod.methods import methods
-    from s6mod.runs.config import RunConfig
-
-    run = RunConfig.parse({"method": {"name": "er"}}).plain()
-    own_methods, own_branches = methods.registered(outside=False), branches.registered(outside=False)
-    return {
-        "run": {key: value for key, value in run.items() if key not in ("method", "branch")},
-        "method": {name: part.config_class(name=name).plain() for name, part in own_methods.items()},
-        "branch": {name: part.config_class(name=name).plain() for name, part in own_branches.items()},
-    }
+def _defaults_of(config: type[NamedConfig]) -> Plain:
+    return config.parse({"name": config.model_fields["name"].default}).plain()
 
 
 def _lay(default: Any, value: Any) -> Any:

@@ -30,6 +30,9 @@ class OutputConfig(Config):
         None, ge=1, description="steps between evaluations within a task; none: at task ends only"
     )
     keep_checkpoint: bool = Field(True, description="keep the final state beside the result")
+    predictors: bool = Field(
+        True, description="at the end, score all weights, statistics and score tables there are, not only what predicts"
+    )
     track: list[str] = Field(
         [], description="trackers that mirror the run: tensorboard, wandb, mlflow, or MODULE:CLASS of your own"
     )
@@ -73,11 +76,11 @@ class RunConfig(LearnerConfig):
                 f"got {self.num_classes}; raise it or leave it out"
             )
         values = {name: value for name, value in self.plain().items() if name in LearnerConfig.model_fields}
-        if self.stream.kind == "task-free" and self.boundaries == "given":
+        if not self.stream.shows_boundaries and self.boundaries == "given":
             if methods[self.method.name].needs_boundaries:
                 raise ConfigError(
                     f"expected a stream that shows boundaries for method {self.method.name!r}, which uses them, "
-                    "got a task-free one; set boundaries=on_new_class or another stream.kind"
+                    f"got kind={self.stream.kind}; set boundaries=on_new_class or another stream.kind"
                 )
             values["boundaries"] = "none"
         return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})

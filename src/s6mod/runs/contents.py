@@ -33,6 +33,8 @@ Shown = Annotated[str, AfterValidator(_shown)]  # stands in a terminal, or with 
 Name = Annotated[Shown, Field(pattern=r"^[^/\\]{1,200}$")]  # of a method, branch or data set: presets are files
 Code = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]*$")]  # stands in the name of a file as it is
 Percent = Annotated[float, Field(ge=-1000, le=1000)]  # generously: an interval or a difference may leave 0 ... 100
+Predictor = Annotated[Shown, Field(pattern="^[^/]+/[^/]+/.+$")]  # weights/statistics/scores
+Row = Annotated[list[Percent], Field(min_length=1)]  # accuracy on each task
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -60,6 +62,7 @@ class _Settings(_Contents):
 class _Environment(_Contents):
     device: Shown  # without it nobody knows the precision
     source: Code = ""
+    numerics: Count | None = None  # before it was counted
     command: str | None = None
 
 
@@ -88,6 +91,7 @@ class Finished(Begun):
     primary: Shown
     metrics: dict[Shown, _Figures]
     matrices: dict[str, list[list[float]]] = Field({})  # cut out where they are not needed
+    predictors: dict[Predictor, Row] = Field({})
     ms_per_step: float
     bytes_held: Count
     steps: Count = 0

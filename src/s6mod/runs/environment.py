@@ -7,14 +7,17 @@ import os
 import platform
 import shlex
 import sys
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from s6mod._version import __version__
+from s6mod.engine.numerics import NUMERICS
 
 if TYPE_CHECKING:  # whoever only wants the name of the code version need not wait for torch
     import torch
 
+PACKAGE = Path(__file__).parents[1]
 # Facts that can change the bits of a result; "source" names the package's code.
 BITWISE = ("torch", "threads", "cpu_capability", "device", "source")
 
@@ -27,6 +30,7 @@ def describe(device: "torch.device") -> dict[str, Any]:
         "command": shlex.join([Path(sys.argv[0]).stem, *sys.argv[1:]]),
         "s6mod": __version__,
         "source": source_digest(),
+        "numerics": NUMERICS,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -72,9 +76,13 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 @functools.cache
 def source_digest() -> str:
     """Twelve hexadecimal digits that name the package's source as it is installed: the code version of a record."""
-    root = Path(__file__).parents[1]
+    return digest_of({file.relative_to(PACKAGE).as_posix(): file.read_bytes() for file in PACKAGE.rglob("*.py")})
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """The same of any source: what its Python files hold, by their path in the package."""
     content = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        content.update(str(file.relative_to(root)).encode())
-        content.update(file.read_bytes())
+    for path in sorted(files, key=PurePosixPath):  # folder by folder
+        content.update(path.encode())
+        content.update(files[path])
     return content.hexdigest()[:12]

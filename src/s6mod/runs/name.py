@@ -1,6 +1,6 @@
-"""What names a run, by the plain values of its configuration; no torch, so that stored runs are recognised at once.
+"""What names a run, by the plain values of its configuration.
 
-The names of existing runs and records rest on this: it may not change.
+The names of existing runs and records rest on this: it may not change. A field that is added is listed in ``LATER``.
 """
 
 from typing import Any
@@ -9,6 +9,14 @@ from s6mod.config import digest
 
 Plain = dict[str, Any]
 COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine that cannot change a result
+# Fields that are younger than the first records, each with its default: at that value they are no part of a name.
+LATER: Plain = {
+    "average": None,
+    "predict_by": "auto",
+    "predict_among": "all",
+    "data.held_out": 0.0,
+    "engine.kernels": "auto",
+}
 
 
 def decisive(plain: Plain) -> Plain:
@@ -20,7 +28,16 @@ def decisive(plain: Plain) -> Plain:
 
 def run_hash(plain: Plain) -> str:
     """Of the values as they stand, whether or not the present version would write the same fields."""
-    return digest(decisive(plain))
+    return digest(_without_later(decisive(plain)))
+
+
+def _without_later(tree: Plain, prefix: str = "") -> Plain:
+    """The values without those that ``LATER`` lists and that have their default."""
+    return {
+        key: _without_later(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in tree.items()
+        if prefix + key not in LATER or LATER[prefix + key] != value
+    }
 
 
 def cell(plain: Plain) -> str:

@@ -1,6 +1,7 @@
 """The run store: run folders are the truth, and public records stand for runs made elsewhere.
 
-There is no index that could be wrong: a scan reads the small files of each run. Nothing here imports torch.
+There is no index that could be wrong: a scan reads the small files of each run. How a record is found is told in
+docs/runs.md.
 """
 
 import functools
@@ -17,6 +18,7 @@ from s6mod.files import parse_json
 from s6mod.locks import held
 from s6mod.presets import datasets, preset
 from s6mod.run_files import RunFiles
+from s6mod.runs.commits import FILE as COMMITS
 from s6mod.runs.completion import complete, departures, engine_departures, setting
 from s6mod.runs.contents import Begun
 from s6mod.runs.name import cell, run_hash
@@ -68,6 +70,12 @@ class StoredRun:
         """What it computed in: ``auto`` is bfloat16 on a GPU and float32 on a CPU."""
         asked = str(self.config["engine"]["precision"])
         return asked if asked != "auto" else "float32" if self.environment["device"] == "cpu" else "bfloat16"
+
+    @property
+    def numerics(self) -> int | None:
+        """The number of what its steps computed; None: from before it was counted."""
+        number = self.environment.get("numerics")
+        return None if number is None else int(number)
 
     def metric(self, name: str, scores: str | None = None) -> float | None:
         """A metric in percent, of one score table (None: the primary one); None if the run has none such."""
@@ -133,7 +141,7 @@ def _candidates(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise ConfigError(f"expected a folder with runs or records, got {folder}; check the path")
     with os.scandir(folder) as entries:
-        paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
+        paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".") and entry.name != COMMITS]
     return sorted(path for path in paths if path.suffix == ".json" or not path.suffix or path.is_dir())
 
 

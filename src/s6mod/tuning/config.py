@@ -16,6 +16,7 @@ from s6mod.experiments.sweep import numbers, refuse_device
 from s6mod.files import expanded
 from s6mod.presets import datasets
 from s6mod.runs.cells import Cell, parse, whole_field
+from s6mod.runs.compose import fitted
 from s6mod.runs.config import RunConfig
 from s6mod.tuning.space import Space, lay, parse_space
 
@@ -34,6 +35,9 @@ class TuneConfig(Config):
     set: dict[str, Any] = Field({}, description="fields of the configuration, the same in all trials")
     tasks: int | None = Field(
         3, ge=1, description="the first so many tasks of the stream count; null: all, a look into the future"
+    )
+    held_out: float = Field(
+        0.1, ge=0, lt=1, description="share of the training images that trials are judged by; 0: the test images"
     )
     seeds: str | list[int] = Field("100-102", description="seeds that the objective is averaged over")
     reported_seeds: bool = Field(False, description="allow seeds 0 to 9, which results are reported on")
@@ -101,9 +105,10 @@ class Tuning:
 
     def run(self, params: dict[str, Any], seed: int) -> RunConfig:
         """The configuration of one run of a trial, on the whole stream."""
-        values = merge(merge(self.cell.values(), self.preset(params)), self.elsewhere)
+        judged_by = {"data": {"held_out": self.config.held_out}}
+        values = merge(merge(merge(self.cell.values(), judged_by), self.preset(params)), self.elsewhere)
         output = {"output": {"keep_checkpoint": False}}  # there will be many
-        return RunConfig.parse(merge(values, output) | {"seed": seed})
+        return RunConfig.parse(fitted(merge(values, output)) | {"seed": seed})
 
     def on_present_data(self) -> "Tuning":
         """The same on the contents that own data has now; data that is not there, or has too few tasks, is refused."""
@@ -113,7 +118,7 @@ class Tuning:
         tried = [first, *(first | {field: value} for field, each in self.space.items() for value in each.samples)]
         configs = {repr(config.stream): config for config in (self.run(params, self.seeds[0]) for params in tried)}
         for config in configs.values():
-            self.shorten(config, found.train_labels, found.num_classes)
+            self.shorten(config, config.data.seen_by(found, config.seed).train_labels, found.num_classes)
         return self if data.name in datasets() else replace(self, contents=found.fingerprint)
 
     def check(self) -> None:

@@ -35,7 +35,7 @@ BEGUN, FAILURE, SEEDS, VERSIONS = "begun", "failure", "seeds", "versions"  # wha
 def require_optuna() -> None:
     """Refuse, before any work is done, where there is nothing to tune with."""
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("expected optuna for tuning, got none installed; run: pip install 's6mod[hpo]'")
+        raise ConfigError("expected optuna for tuning, got none installed; run: pip install -e '.[hpo]'")
 
 
 def open_study(tuning: Tuning) -> Any:
@@ -193,7 +193,7 @@ class Worker:
 
         device = Engine.resolve(whole.engine).device
         data = dataset_on(device, whole.data)
-        config = self.tuning.shorten(whole, data.train_labels, data.num_classes)
+        config = self.tuning.shorten(whole, whole.data.seen_by(data, whole.seed).train_labels, data.num_classes)
         folder = self.tuning.folder / "runs" / config.folder_name
         trial.set_user_attr(VERSIONS, describe(device))
         runs: list[Run] = []

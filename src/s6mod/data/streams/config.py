@@ -17,10 +17,11 @@ OF_KIND: dict[str, tuple[str, float]] = {  # options that belong to one kind, an
 class StreamConfig(Config):
     """How a data set becomes a stream."""
 
-    kind: Literal["class-incremental", "blurry", "repeated", "task-free"] = Field(
+    kind: Literal["class-incremental", "blurry", "repeated", "task-free", "iid"] = Field(
         "class-incremental",
         description="class-incremental: disjoint classes, task after task; blurry: some samples of each class come in "
-        "other tasks; repeated: classes come back in later tasks; task-free: classes come and go, no boundary is shown",
+        "other tasks; repeated: classes come back in later tasks; task-free: classes come and go, no boundary is shown"
+        "; iid: all samples in random order, no boundary is shown",
     )
     tasks: int | tuple[tuple[int, ...], ...] = Field(
         5,
@@ -30,7 +31,8 @@ class StreamConfig(Config):
     batch_size: int = Field(
         10,
         ge=1,
-        description="samples in a stream batch B; the last one of a task (task-free: of the stream) may be smaller",
+        description="samples in a stream batch B; the last one of a task (task-free, iid: of the stream) may be "
+        "smaller",
     )
     class_order: Literal["seeded", "fixed"] | tuple[int, ...] = Field(
         "seeded", description="seeded: shuffled by the run's seed; fixed: 0..C-1; or all class ids in the wanted order"
@@ -70,6 +72,11 @@ class StreamConfig(Config):
     )
     samples_per_task: int | None = Field(None, ge=1, description="the first so many samples of each task; null: all")
     limit: int | None = Field(None, ge=1, description="the first so many samples of the whole stream; null: all")
+
+    @property
+    def shows_boundaries(self) -> bool:
+        """Whether the learner is told that a task ends, and batches end there."""
+        return self.kind not in ("task-free", "iid")
 
     @property
     def num_tasks(self) -> int:

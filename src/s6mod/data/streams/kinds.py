@@ -93,6 +93,12 @@ def task_free(samples: Samples, spread: float, rng: torch.Generator) -> list[Ten
     return list(in_order.split(torch.bincount(samples.homes, minlength=samples.num_tasks).tolist()))
 
 
+def iid(samples: Samples, rng: torch.Generator) -> list[Tensor]:
+    """Each sample once, in random order over the whole stream, cut where the home tasks would end."""
+    in_order = samples.ids[torch.randperm(len(samples.ids), generator=rng)]
+    return list(in_order.split(torch.bincount(samples.homes, minlength=samples.num_tasks).tolist()))
+
+
 def _shuffled(ids: Tensor, tasks: Tensor, num_tasks: int, rng: torch.Generator) -> list[Tensor]:
     """The ids of each task, in random order."""
     return [ids[own[torch.randperm(len(own), generator=rng)]] for own in grouped(tasks, num_tasks)]

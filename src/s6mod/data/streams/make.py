@@ -33,7 +33,7 @@ def make_plan(labels: Tensor, num_classes: int, config: StreamConfig, seed: int)
     task_classes = _deal(num_classes, config, seed)
     samples = _samples(labels, task_classes, config.imbalance, seed)
     parts = [part[: config.samples_per_task] for part in _arrange(samples, config, generator(seed, "stream"))]
-    batches = _across_tasks if config.kind == "task-free" else _within_tasks
+    batches = _within_tasks if config.shows_boundaries else _across_tasks
     offsets, batch_tasks = batches([len(part) for part in parts], config.batch_size)
     plan = StreamPlan(
         torch.cat(parts),
@@ -41,7 +41,7 @@ def make_plan(labels: Tensor, num_classes: int, config: StreamConfig, seed: int)
         batch_tasks,
         task_classes,
         samples.class_order,
-        boundaries=config.kind != "task-free",
+        boundaries=config.shows_boundaries,
     )
     return plan if config.limit is None else plan.first(config.limit)
 
@@ -54,7 +54,7 @@ def _arrange(samples: Samples, config: StreamConfig, rng: torch.Generator) -> li
         return kinds.repeated(samples, config.return_probability, config.repeats, rng)
     if config.spread is not None:
         return kinds.task_free(samples, config.spread, rng)
-    return kinds.class_incremental(samples, rng)
+    return kinds.iid(samples, rng) if config.kind == "iid" else kinds.class_incremental(samples, rng)
 
 
 def _deal(num_classes: int, config: StreamConfig, seed: int) -> TaskClasses:

@@ -1,0 +1,8 @@
+"""Counts the changes to what a step computes, bit by bit: results with the same number may be compared in pairs.
+
+It stands in the environment of every result. When to raise it is said in docs/design.md.
+"""
+
+# number  since       what changed
+#      1  2026-11-18  counted from here on; results without a number are older
+NUMERICS = 1

@@ -1,0 +1,82 @@
+"""ER-ACE: asymmetric cross-entropy, which keeps arriving classes from pushing old ones away.
+
+    L = CE(g(A x), y) over the classes of the batch and those never seen + CE(g(A m), y_m) over all classes
+
+Classes that were seen before but are not in the stream batch take no part in its cross-entropy; unseen ones stay. Two
+passes, the stream's first, two means, added. The original masks and replays from the second task on; here it does so
+always, as in the study whose protocol we follow, and boundaries mean nothing. The first batch of a run is only stored.
+A branch sees what both cross-entropies saw, joined as [m; x], with all logits.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from s6mod.branch.base import Targets
+from s6mod.memory import ReplayMemory
+from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
+from s6mod.methods.replay import ReplayConfig, ReplayMethod
+from s6mod.networks import Output
+from s6mod.precision import full_precision
+
+
+class ERACEConfig(ReplayConfig):
+    """Options of ER-ACE."""
+
+    name: Literal["er-ace"] = "er-ace"
+
+
+@dataclass(frozen=True)
+class Views:
+    """Memory and stream, memory first."""
+
+    images: Tensor  # (K + B, C, H, W) uint8, un-augmented
+    view: Tensor  # the same as floats, augmented
+    targets: Targets
+    split: int  # K
+    classes: Tensor  # (num_classes,) 1 for those that the stream chooses among, else 0
+
+
+@methods.register("er-ace")
+class ERACE(ReplayMethod):
+    """Experience replay with asymmetric cross-entropy."""
+
+    config_class = ERACEConfig
+    config: ERACEConfig
+
+    def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan | None:
+        """Rows to replay, and the classes that the stream chooses among: its own and those never seen."""
+        plan = super().plan(labels, memory, task, generator)
+        if plan is None:
+            return None
+        classes = torch.ones(self.num_classes, dtype=torch.int64)
+        classes[task.seen] = 0
+        classes[labels] = 1
+        return Plan({**plan.rows, "classes": classes})
+
+    def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
+        """[memory ; stream], augmented once."""
+        batch, split = self.joint(stream, plan, memory), len(plan.rows["replay"])
+        view = self.augment(batch.images, generator)
+        return Views(batch.images, view, Targets(batch.labels), split, plan.rows["classes"])
+
+    def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:
+        """A pass and a cross-entropy for the stream, and one each for the memory."""
+        k, y = views.split, views.targets.labels
+        x: Output = peer.network(views.view[k:])
+        m: Output = peer.network(views.view[:k])
+        terms = {
+            "stream": masked_cross_entropy(x.logits, y[k:], views.classes),
+            "memory": F.cross_entropy(m.logits.float(), y[:k]),
+        }
+        both = Output(*(torch.cat(parts) for parts in zip(m, x, strict=True)))
+        return Losses(terms, peer.tap(both, views.targets, lambda: self.augment(views.images, generator)))
+
+
+@full_precision
+def masked_cross_entropy(logits: Tensor, labels: Tensor, classes: Tensor) -> Tensor:
+    """Mean cross-entropy of ``logits`` (B, C) over the classes where ``classes`` (C,) is not 0; labels are such."""
+    return F.cross_entropy(logits.masked_fill(classes == 0, -torch.inf), labels)
