@@ -225,6 +225,19 @@ def test_a_record_cannot_command_the_terminal(tmp_path, write_run, call, field, 
         assert all(line.isprintable() for line in (out + err).split("\n"))
 
 
+@pytest.mark.parametrize(
+    "predictors", [{"latest/running": [1.0]}, {"latest/running/\x1b[2J": [1.0]}, {"a/b/c": []}, {"a/b/c": [1e300]}]
+)
+def test_accuracies_by_what_no_run_could_predict_with_are_damage(tmp_path, write_run, call, predictors):
+    file = write_run(tmp_path, "er/digits/200") / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"predictors": predictors}))
+    code, out, err = call("predictors", tmp_path)
+    assert (code, out) == (2, "")
+    assert "got a damaged" in err
+    assert "see its predictors" in err
+    assert all(line.isprintable() for line in err.split("\n"))
+
+
 NASTY = st.sampled_from([
     None, True, -1, 10**30, 1e308, "..", "a/b", "\x1b[2J", "\x00", "\ud800", "'", "x" * 300, [], {}, [[]], {"a": []},
 ])  # fmt: skip

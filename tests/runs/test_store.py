@@ -135,11 +135,12 @@ def test_what_results_came_to_hold_later_and_options_that_nobody_knows_are_not_a
     assert not {"runs_at_once", "class_names", "eval_seconds", "stream"} & content.keys()
     del content["environment"]["source"]
     content["config"]["data"] |= {"of_tomorrow": [1, {}]}
-    content["config"]["method"] = {"name": "duo", "anything": [None]}
+    content["config"]["method"] = {"name": "nobodys", "anything": [None]}
     file.write_text(json.dumps(content, indent=1))
     code, out, err = call("runs", tmp_path, "--json")
-    assert (code, err) == (0, "")
-    assert [row["cell"] for row in json.loads(out)] == ["duo/digits/200"]
+    assert (code, err.count("\n")) == (0, 1)
+    assert "expected a known method, got 'nobodys' in 1 run" in err
+    assert [row["cell"] for row in json.loads(out)] == ["nobodys/digits/200"]
     assert call("table", "all", "--store", tmp_path)[0] == 0
 
 

@@ -240,6 +240,7 @@ class Mine:
 """
 
 
+@pytest.mark.filterwarnings("always:.* names the tracker:UserWarning")
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_tracker_that_only_the_run_folder_names_is_not_imported(tmp_path, call, monkeypatch, finished):
     monkeypatch.chdir(tmp_path)
