@@ -2,7 +2,7 @@
 
 A step on small images is bound by the number of kernels it launches, and the plain versions launch dozens or hundreds.
 What is computed is defined by the plain versions in ``kornia_like`` and ``transform_layers``; the kernels themselves
-are in ``kernels`` and ``kernels_tl``.
+are in ``kornia_like_triton`` and ``transform_layers_triton``.
 """
 
 import math
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from s6mod.augment.kornia_like import KorniaAugmentConfig, KorniaParams
     from s6mod.augment.transform_layers import TransformLayersConfig, TransformLayersParams
 
-KORNIA_LIKE = "s6mod.augment.kernels"
-TRANSFORM_LAYERS = "s6mod.augment.kernels_tl"
+KORNIA_LIKE = "s6mod.augment.kornia_like_triton"
+TRANSFORM_LAYERS = "s6mod.augment.transform_layers_triton"
 MAX_PIXELS = 8192  # a program keeps a whole image in registers, and this much they hold
 IMAGES_PER_PROGRAM = 32  # when parameters are drawn: one a thread
 POOL_BLOCK = 1024  # images of a program, and candidates it looks at in one go, when crops come from one pool

@@ -10,7 +10,7 @@ Importing this module needs Triton; ``fused`` imports it where Triton can be use
 import triton
 import triton.language as tl
 
-from s6mod.augment.kernels import sample, sides, to_grey
+from s6mod.augment.kornia_like_triton import sample, sides, to_grey
 
 # --- parameters -----------------------------------------------------------------------------------------------
 

@@ -183,7 +183,7 @@ def test_images_asked_for_gradients_are_left_to_the_plain_version(device, launch
 
 def test_without_triton_everything_is_left_to_the_plain_version(device, launches, monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
-    monkeypatch.delitem(sys.modules, "s6mod.augment.kernels", raising=False)
+    monkeypatch.delitem(sys.modules, "s6mod.augment.kornia_like_triton", raising=False)
     kernels._kernels.cache_clear()
     try:
         TransformLayers()(noise(1, (8, 8)).to(device), torch.Generator(device))
