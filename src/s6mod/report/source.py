@@ -59,7 +59,7 @@ class RunData:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyFile:
     """Figures and tables that another command has made of runs."""
 
     title: str
@@ -79,7 +79,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunData]:
     return [_read(run) for run in found.runs]
 
 
-def read_study(path: Path) -> Study:
+def read_study(path: Path) -> StudyFile:
     """A study file, or the one in a study's folder."""
     file = path / "study.json" if path.is_dir() else path
     try:
@@ -95,7 +95,7 @@ def read_study(path: Path) -> Study:
         ]
         if any(len(row) != len(columns) for _, columns, rows in tables for row in rows):
             raise ValueError
-        return Study(_text(content["title"]), _text(content["text"]), figures, tables)
+        return StudyFile(_text(content["title"]), _text(content["text"]), figures, tables)
     except OSError as error:
         raise ConfigError(f"expected a study file, got {file}: {error.strerror}; check the path") from None
     except (ValueError, KeyError, TypeError, AttributeError):
