@@ -26,7 +26,7 @@ def features(
     """t-SNE of the memory's features, the same samples for each run, with compactness and nearest-mean accuracy."""
     from s6mod.analysis.features import study_features
     from s6mod.cli.study import beside, check_writable, deliver
-    from s6mod.report.figures import require_matplotlib
+    from s6mod.report.matrix_picture import require_matplotlib
 
     require_matplotlib()
     check_writable(to or beside(runs[0]))

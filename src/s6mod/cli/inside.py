@@ -21,7 +21,7 @@ def inside(
     """Routing over time, load of patterns, Delta and prototypes between classes, entropies, pull of each loss term."""
     from s6mod.analysis.inside import study_inside
     from s6mod.cli.study import beside, check_writable, deliver
-    from s6mod.report.figures import require_matplotlib
+    from s6mod.report.matrix_picture import require_matplotlib
 
     require_matplotlib()
     check_writable(to or beside(run))

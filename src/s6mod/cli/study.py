@@ -112,7 +112,7 @@ def carry_out(question: "Question", seeds: str, to: Path | None, no_run: bool, h
     from s6mod.analysis.question import answers
     from s6mod.cli.sweep import conclude, launch
     from s6mod.experiments.sweep import numbers, sweep_of
-    from s6mod.report.figures import require_matplotlib
+    from s6mod.report.matrix_picture import require_matplotlib
     from s6mod.runs.store import scan
 
     require_matplotlib()

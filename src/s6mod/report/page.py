@@ -49,7 +49,7 @@ def page(
 
 def _study(number: int, study: StudyFile) -> Section:
     parts = [paragraph(text) for text in study.text.split("\n\n") if text.strip()]
-    parts.append(figures(map(foreign_figure, study.figures), "wide-ones"))
+    parts.append(figures(map(foreign_figure, study.charts), "wide-ones"))
     parts += [table(columns, rows, title) for title, columns, rows in study.tables]
     return Section(f"study-{number}", study.title, "".join(parts))
 
