@@ -5,40 +5,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
+from scipy.special import stdtrit  # scipy comes with scikit-learn
+
 LEVEL = 0.95
-# Student's t for 1, 2, ... degrees of freedom; scipy, which has them all, takes longer to import than a table to print.
-QUANTILES = (
-    12.706204736174694,
-    4.302652729749462,
-    3.1824463052837078,
-    2.7764451051977934,
-    2.5705818356363146,
-    2.4469118511449786,
-    2.364624251592784,
-    2.306004135204166,
-    2.262157162798205,
-    2.228138851986274,
-    2.200985160091639,
-    2.1788128296672284,
-    2.1603686564627913,
-    2.144786687917804,
-    2.131449545559776,
-    2.1199052992212546,
-    2.1098155778333156,
-    2.1009220402410382,
-    2.0930240544083087,
-    2.085963447265864,
-    2.0796138447276795,
-    2.0738730679040254,
-    2.0686576104190486,
-    2.0638985616280245,
-    2.0595385527532972,
-    2.0555294386428735,
-    2.0518305164802846,
-    2.0484071417952454,
-    2.045229642132703,
-    2.0422724563012378,
-)
 ENOUGH = 3  # seeds below which nothing is decided
 
 Verdict = Literal["reproduced", "better", "below", "undecided", "not run", ""]
@@ -60,7 +29,8 @@ class Estimate:
         if n < 2:
             return cls(n, values[0], None, None)
         std = stdev(values)
-        return cls(n, fmean(values), std, _quantile(n - 1) * std / n**0.5)
+        quantile = float(stdtrit(n - 1, (1 + LEVEL) / 2))
+        return cls(n, fmean(values), std, quantile * std / n**0.5)
 
 
 def paired(ours: Mapping[int, float], base: Mapping[int, float]) -> Estimate | None:
@@ -81,11 +51,3 @@ def verdict(ours: Estimate | None, paper: float | None, higher_is_better: bool) 
     if abs(difference) <= ours.half:
         return "reproduced"
     return "better" if (difference > 0) == higher_is_better else "below"
-
-
-def _quantile(freedom: int) -> float:
-    if freedom <= len(QUANTILES):
-        return QUANTILES[freedom - 1]
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
