@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from s6mod.augment.base import to_float
-from s6mod.augment.crop import Scale
+from s6mod.augment.crop import Areas
 from s6mod.augment.kornia_like import KorniaAugment, KorniaAugmentConfig
 from s6mod.augment.rand_augment import RandAugment, RandAugmentConfig
 from s6mod.config import Config
@@ -18,7 +18,7 @@ from s6mod.config import Config
 class ChainCropConfig(Config):
     """Crop and flip alone."""
 
-    scale: Scale = Field((0.6, 1.0), description="area of the crop as a fraction of the image, uniform")
+    scale: Areas = Field((0.6, 1.0), description="area of the crop as a fraction of the image, uniform")
     flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
 
 

@@ -24,7 +24,7 @@ def _inside(scale: tuple[float, float]) -> tuple[float, float]:
     return scale
 
 
-Scale = Annotated[tuple[float, float], AfterValidator(_inside)]  # areas of a crop as fractions of the image
+Areas = Annotated[tuple[float, float], AfterValidator(_inside)]  # areas of a crop as fractions of the image
 
 
 def draw_boxes(

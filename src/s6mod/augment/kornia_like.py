@@ -14,14 +14,14 @@ from torch import Tensor
 from s6mod.augment import colour, crop, fused
 from s6mod.augment.base import Augment, check_images, to_float, uniform_numbers
 from s6mod.augment.colour import grey, jitter
-from s6mod.augment.crop import Scale, crop_resize, draw_boxes
+from s6mod.augment.crop import Areas, crop_resize, draw_boxes
 from s6mod.config import Config
 
 
 class KorniaAugmentConfig(Config):
     """How strongly images are cropped and coloured."""
 
-    scale: Scale = Field((0.2, 1.0), description="area of the crop as a fraction of the image, uniform")
+    scale: Areas = Field((0.2, 1.0), description="area of the crop as a fraction of the image, uniform")
     flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
     jitter_probability: float = Field(0.8, ge=0, le=1, description="chance that an image's colours are jittered")
     grey_probability: float = Field(0.2, ge=0, le=1, description="chance that an image loses its colours")

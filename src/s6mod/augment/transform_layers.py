@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from s6mod.augment import crop, fused
 from s6mod.augment.base import Augment, check_images, to_float, uniform_numbers
 from s6mod.augment.colour import grey
-from s6mod.augment.crop import Scale
+from s6mod.augment.crop import Areas
 from s6mod.config import Config
 
 
@@ -26,7 +26,7 @@ class TransformLayersConfig(Config):
 
     flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
     grey_probability: float = Field(0.25, ge=0, le=1, description="chance that an image loses its colours")
-    scale: Scale = Field((0.3, 1.0), description="area of the crop as a fraction of the image, uniform")
+    scale: Areas = Field((0.3, 1.0), description="area of the crop as a fraction of the image, uniform")
 
 
 @dataclass(frozen=True)
