@@ -6,6 +6,7 @@ import pytest
 
 from s6mod.runs.cells import parse
 from s6mod.runs.completion import complete
+from s6mod.runs.compose import fitted
 from s6mod.runs.name import run_hash
 
 
@@ -18,7 +19,7 @@ def write_run():
         fingerprint="f" * 12, numerics=None, **engine,
     ):  # fmt: skip
         training = parse(cell, own).training
-        plain = complete(training.values()) | {"seed": seed}
+        plain = complete(fitted(training.values())) | {"seed": seed}
         plain["engine"] = plain["engine"] | engine
         name = training.name
         metrics = {"accuracy": accuracy, "forgetting": forgetting, "forgetting_mose": 0.9 * forgetting}

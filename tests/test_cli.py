@@ -13,7 +13,8 @@ import pytest
 import typer
 import yaml
 
-from s6mod.cli.app import COMMANDS, app
+from s6mod.cli.app import COMMANDS
+from s6mod.cli.commands import app
 from s6mod.config import merge
 from s6mod.learner import Learner
 from s6mod.runs import bench
@@ -119,6 +120,22 @@ def test_every_command_can_say_what_it_does(call):
         code, out, err = call(command, "--help")
         assert code == 0, err
         assert f"s6mod {command}" in out
+
+
+def test_predictors_shows_what_would_predict_best_from_one_training(tmp_path, call):
+    for average in (0.9, 0.5):
+        options = ["--seeds", "1,2", "--out", tmp_path, "--set", f"average={average}", *QUICK]
+        code, _, err = call("train", *options)
+        assert code == 0, err
+    code, out, err = call("predictors", tmp_path)
+    assert code == 0, err
+    _, *rows = out.splitlines()
+    assert out.count("average=0.5") == out.count("average=0.9") == 1
+    assert len(rows) == 12 + 2  # two weights, two statistics, three tables; two cells
+    assert all(row.count("n=2") == 2 for row in rows[:12])
+    code, _, err = call("predictors", tmp_path, "--cell", "mose")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "expected a finished run that scored what could predict" in err
 
 
 def test_train_writes_a_run_and_resume_shows_its_result(tmp_path, call):

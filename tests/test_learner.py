@@ -118,7 +118,7 @@ def test_the_branch_of_plus_predicts_where_a_linear_head_would_and_needs_no_memo
     assert (learner.primary, small("er", "s6mod").primary) == ("branch", "head")
     expected = learner.scores(x)["branch"].argmax(1)
     monkeypatch.setattr(type(learner.method), "reference", lambda *_: pytest.fail("no table here needs the memory"))
-    learner._predictor = None
+    learner._predictors = {}
     assert torch.equal(learner.predict(x), expected)
 
 
@@ -265,9 +265,9 @@ def test_an_interrupt_leaves_images_and_labels_in_agreement(monkeypatch, written
     learner = told(small(memory_size=20), 0, 8)
     memory = learner.memory
 
-    def store(rows, images, labels):
-        for name, values in zip(written, (images, labels), strict=False):
-            getattr(memory, name).index_copy_(0, rows, values)
+    def store(rows, images, labels, values):
+        for name, part in zip(written, (images, labels), strict=False):
+            getattr(memory, name).index_copy_(0, rows, part)
         monkeypatch.undo()
         raise KeyboardInterrupt
 
@@ -570,7 +570,7 @@ def test_predicting_before_learning_is_refused():
     [
         ({"method": {"name": "er", "memory_bach": 3}}, "memory_batch"),
         ({"method": {"name": "er", "optimizer": {"lrr": 0.1}}}, "lr"),
-        ({"method": "errr"}, "did you mean 'er'.*own: import its module first"),
+        ({"method": "errr"}, "did you mean 'er'.*import its module first"),
         ({"branch": {"alpha": 1.0}}, "expected a branch for its option 'alpha', got none; name one: confidence"),
         ({"branch": "s6mood"}, "did you mean 's6mod'"),
         ({"branch": {"name": "s6mod", "alpa": 1.0}}, "alpha"),

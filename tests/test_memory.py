@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from s6mod.errors import InputError
 from s6mod.memory import ReplayMemory
 
 CPU = torch.device("cpu")
@@ -87,6 +88,32 @@ def test_sampling_is_without_replacement_uniform_and_gives_all_when_there_are_fe
     assert ((counts - 400).abs() < 90).all()  # five standard deviations of a binomial (2000, 0.2)
     chosen = memory.sample(3, generator, among=torch.tensor([2, 5, 7, 11]))
     assert set(chosen.tolist()) <= {2, 5, 7, 11}
+
+
+def test_values_go_where_their_samples_go_and_come_back_with_the_state():
+    memory, other = (ReplayMemory(16, SHAPE, "sequential", CPU, {"score": (), "pair": (2,)}) for _ in range(2))
+    generator = torch.Generator().manual_seed(5)
+    for start in range(0, 100, 10):
+        labels = torch.arange(start, start + 10)
+        images = labels.to(torch.uint8)[:, None, None, None].expand(-1, *SHAPE)
+        values = {"score": labels.float(), "pair": torch.stack([labels, -labels], 1).float()}
+        memory.store(memory.place(labels, 0, generator), images, labels, values)
+    other.load_state_dict(memory.state_dict())
+    for one in (memory, other):
+        assert torch.equal(one.values["score"][:16], memory.labels.float())
+        assert torch.equal(one.values["pair"][:16], torch.stack([memory.labels, -memory.labels], 1).float())
+    without = ReplayMemory(16, SHAPE, "sequential", CPU)
+    assert memory.nbytes - without.nbytes == 4 * 3 * 17
+    assert "values" not in without.state_dict()
+
+
+@pytest.mark.parametrize(("declared", "given"), [({"score": ()}, {}), ({}, {"score": 0})])
+def test_values_other_than_those_declared_are_refused_in_a_sentence(declared, given):
+    memory, labels = ReplayMemory(4, SHAPE, "sequential", CPU, declared), torch.arange(2)
+    images, values = torch.ones(2, *SHAPE, dtype=torch.uint8), {name: torch.zeros(2) for name in given}
+    with pytest.raises(InputError, match=r"^expected the values that the method declares .*, got (none|score); plan"):
+        memory.store(labels, images, labels, values)
+    assert not memory.images.any()
 
 
 def test_state_comes_back_whole():

@@ -17,6 +17,7 @@ import yaml
 from records import records_of
 from s6mod import cli
 from s6mod.branch import branches
+from s6mod.cli.commands import app
 from s6mod.methods import Method, base, methods
 from s6mod.runs.records import export
 
@@ -76,7 +77,7 @@ def test_every_command_is_one_that_exists(page, words, monkeypatch, capsys):
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return
     assert program == "s6mod"
-    known = typer.main.get_command(cli.app).commands
+    known = typer.main.get_command(app).commands
     options = known[arguments[0]].make_context(arguments[0], arguments[1:]).params  # raises for what does not parse
     check = {"train": "--show-config", "sweep": "--plan"}.get(arguments[0])  # goes as far as one can without training
     if check is None or options.get("resume") is not None:
@@ -168,9 +169,9 @@ def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_
     assert [name for name, row in zip(verbs, rows, strict=True) if "default: " not in row[2]] == must
     for told in (text, inspect.getdoc(Method)):
         assert re.search(r"`plan`+, `+draw`+ and `+losses`", told)
-    assert "ten verbs" in base.__doc__
-    assert "Ten verbs." in text
-    assert (len(verbs), must) == (10, ["plan", "draw", "losses"])
+    assert "thirteen verbs" in base.__doc__
+    assert "Thirteen verbs." in text
+    assert (len(verbs), must) == (13, ["plan", "draw", "losses"])
 
 
 def anchors(page):

@@ -1,6 +1,7 @@
 """Methods and branches of one's own: how they become known, here and in other processes."""
 
 import os
+import pickle
 import subprocess
 import sys
 from multiprocessing import Pipe
@@ -12,10 +13,13 @@ import torch
 from s6mod import Learner, registry
 from s6mod.branch import branches
 from s6mod.errors import ConfigError
+from s6mod.experiments.cluster import Pack
+from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import _receive
 from s6mod.methods import MethodConfig, methods
 from s6mod.methods.er import ER, ERConfig
 from s6mod.methods.pairs import ERCCLDC, ERCCLDCConfig
+from s6mod.runs.bench_values import bench_values
 from s6mod.runs.cells import parse
 from s6mod.runs.completion import complete
 from s6mod.runs.config import RunConfig
@@ -138,10 +142,119 @@ def test_a_plug_in_is_imported_when_a_name_is_not_known_without_it(install):
 def test_commands_and_other_processes_know_what_a_plug_in_registers(install):
     folder = install(MODULE)
     command = [sys.executable, "-m", "s6mod.cli", "train", "--method", "mine", "--branch", "doubt", "--show-config"]
-    environment = os.environ | {"PYTHONPATH": str(folder)}
+    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert "name: mine" in told
     assert "strength: 1.5" in told
+
+
+def named(cell):
+    """The commands that may name a cell's method and branch."""
+    method, _, branch = cell.partition("+")
+    train = ["train", "--method", method, *(["--branch", branch] if branch else []), "--show-config"]
+    return train, ["sweep", cell, "--seeds", "0", "--plan"]
+
+
+@pytest.mark.parametrize("cell", ["mine", "mine+doubt", "er+doubt"])
+def test_a_branch_of_ones_own_is_found_as_a_method_is(install, call, tmp_path, monkeypatch, cell):
+    install(MODULE)
+    monkeypatch.chdir(tmp_path)
+    for command in named(cell):
+        code, out, err = call(*command)
+        assert code == 0, err
+        assert cell.split("+")[-1] in out
+    method, _, branch = cell.partition("+")
+    values = bench_values(method, branch or "none")
+    assert values["method"]["name"] == method
+    assert (values["branch"] or {}).get("alpha") == (1.0 if branch else None)  # with its defaults
+
+
+@pytest.mark.parametrize("cell", ["mine", "er+doubt"])
+def test_a_name_that_nobody_knows_is_one_sentence_that_says_how_to_make_it_known(call, cell):
+    for command in named(cell):
+        code, _, err = call(*command)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "expected a known " in err
+        assert "give its file to --import" in err
+
+
+# --- files that a person names ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_file(tmp_path, monkeypatch):
+    """A file of parts in the present folder, which is not on the path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_parts.py").write_text("import beside_it\n" + MODULE)
+    (tmp_path / "beside_it.py").write_text("")
+    yield tmp_path / "my_parts.py"
+    for name in ("my_parts", "beside_it"):
+        sys.modules.pop(name, None)
+
+
+def test_a_file_that_is_named_is_imported_once_and_its_parts_are_known(own_file, call):
+    for _ in range(2):
+        code, out, err = call("train", "--method=mine", "--branch=doubt", "--show-config", "--import", "my_parts.py")
+        assert code == 0, err
+        assert "strength: 1.5" in out
+    assert registry.plugins.brought == (str(own_file),)
+    assert describe(torch.device("cpu"))["own"]["method mine"] != "unknown"  # records tell which code made them
+
+
+@pytest.mark.usefixtures("quick_start")
+def test_worker_processes_know_what_a_named_file_registers(own_file, call):
+    quick = ["--set=method.network.width=2", "--set=method.memory_batch=2", "--set=stream.limit=20", "--workers=1"]
+    sweep = ["sweep", "mine+doubt", "--seeds=0", "--set=stream.tasks=2", "--device=cpu", *quick]
+    code, _, err = call(*sweep, "--import", own_file)
+    assert code == 0, err
+    assert list(own_file.parent.glob("runs/mine+doubt-*/result.json"))
+
+
+def test_what_travels_to_other_machines_brings_the_files_before_the_runs(own_file):
+    registry.plugins.bring(str(own_file))
+    job = Job("a job", RunConfig.parse({"method": "mine", "branch": "doubt"}), own_file.parent)
+    sent = pickle.dumps([Pack((job,), ("s6mod",)), bench_values("mine", "doubt")])
+    program = "import pickle, sys; pack, values = pickle.load(sys.stdin.buffer); print(pack.jobs[0].config.method.name)"
+    told = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, check=True).stdout
+    assert told == b"mine\n"
+
+
+def test_a_stored_run_imports_nothing_and_says_what_is_missing(own_file, call, write_run):
+    registry.plugins.bring(str(own_file))
+    folder = write_run(own_file.parent / "runs", "mine+doubt/digits/200")
+    for each in (methods, branches):
+        each._parts = {name: part for name, part in each._parts.items() if name not in ("mine", "doubt")}
+    code, _, err = call("runs", own_file.parent / "runs")
+    assert code == 0
+    assert "expected a known method, got 'mine' in 1 run" in err
+    assert "expected a known branch, got 'doubt' in 1 run" in err
+    assert err.count("give its file to --import") == 2
+    code, _, err = call("train", "--resume", folder)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "give its file to --import" in err
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "hint"),
+    [
+        ("nowhere.py", None, "which is not there; check the path"),
+        ("broken.py", "x = 1\n1 / 0\n", "ZeroDivisionError: division by zero in line 2; mend it"),
+        ("wrong.py", "def\n", "SyntaxError"),
+        ("json.py", "", "expected a file whose name no other module has"),
+        ("my-own.py", "", "expected a file whose name no other module has"),
+        ("a_module_that_nobody_has", None, "ModuleNotFoundError"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_one_sentence(tmp_path, monkeypatch, call, word, text, hint):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / word).write_text(text)
+    code, _, err = call("train", "--import", word, "--show-config")
+    assert (code, err.count("\n")) == (2, 1)
+    assert hint in err
+    assert registry.plugins.brought == ()
 
 
 def test_a_plug_in_that_fails_is_named_and_leaves_the_others_alone(install, call):

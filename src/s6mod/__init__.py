@@ -4,10 +4,9 @@
 first use, so that ``import s6mod`` costs nothing and ``s6mod --help`` needs no torch.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from s6mod._version import __version__
 
+TYPE_CHECKING = False  # as in typing, whose import takes a tenth of what the command line takes to start
 if TYPE_CHECKING:
     from s6mod.branch import S6MOD
     from s6mod.learner import Learner
@@ -17,7 +16,7 @@ __all__ = ["S6MOD", "Learner", "__version__"]
 _HOMES = {"Learner": "s6mod.learner", "S6MOD": "s6mod.branch"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 's6mod' has no attribute {name!r}")
     import importlib

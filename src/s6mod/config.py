@@ -45,7 +45,7 @@ class Config(BaseModel):
         try:
             return cls.model_validate_json(text)  # JSON mode: lists may stand for tuples, yet "1" is not the number 1
         except ValidationError as error:
-            raise ConfigError(_one_sentence(cls, error)) from None
+            raise ConfigError(_one_sentence(cls, error, json.loads(text))) from None
 
     def plain(self) -> dict[str, Any]:
         """The whole tree as plain JSON values, defaults included."""
@@ -160,19 +160,40 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _one_sentence(cls: type[BaseModel], error: ValidationError) -> str:
+def _one_sentence(cls: type[BaseModel], error: ValidationError, values: dict[str, Any]) -> str:
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     where = ".".join(path) or "the configuration"
     if first["type"] == "extra_forbidden":
-        known = {name.rsplit(".", 1)[-1]: name for name in field_names(cls)}
-        siblings = [name for name in known.values() if name.rpartition(".")[0] == ".".join(path[:-1])]
-        return f"expected a known configuration key, got {where!r}; {nearest(where, siblings or known.values())}"
+        return f"expected a known configuration key, got {where!r}; {_hint(cls, path, error, values)}"
     if first["type"] == "value_error":  # raised by a validator of ours, already a sentence
         return f"{where}: {first['ctx']['error']}"
     if first["type"] == "missing":
         return f"expected a value for {where!r}, got none; set it"
     return f"expected for {where!r}: {first['msg'].lower()}, got {first['input']!r}; change the value"
+
+
+def _hint(cls: type[BaseModel], path: list[str], error: ValidationError, values: dict[str, Any]) -> str:
+    """What an unknown key may mean: the whole name of one that is the last part of others, else the nearest."""
+    strays = {each["loc"][0] for each in error.errors() if each["type"] == "extra_forbidden" and len(each["loc"]) == 1}
+    try:  # without them the parts are known that the values name, and so all their fields
+        whole = cls.model_validate_json(json.dumps({key: value for key, value in values.items() if key not in strays}))
+        known = list(_names_in(whole))
+    except ValidationError:
+        known = list(field_names(cls))
+    ends = [name for name in known if "." in name and name.rpartition(".")[2] == path[-1]] if len(path) == 1 else []
+    if ends:
+        return f"did you mean {' or '.join(map(repr, ends))}?"
+    siblings = [name for name in known if name.rpartition(".")[0] == ".".join(path[:-1])]
+    return nearest(".".join(path), siblings or known)
+
+
+def _names_in(model: BaseModel, prefix: str = "") -> Iterator[str]:
+    """All dotted keys of a configuration, with those of the parts that it has."""
+    for name in type(model).model_fields:
+        yield prefix + name
+        if isinstance(part := getattr(model, name), BaseModel):
+            yield from _names_in(part, f"{prefix}{name}.")
 
 
 def field_names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 The host knows label, task and number of every stored sample, so it can decide what to replay and what to overwrite
 without asking the device. The device is only told rows: ``gather`` reads them, ``store`` writes them. The last row of
-the device arrays is scratch: a sample that is not kept is written there, so that every write has the same shape.
+the device arrays is scratch: a sample that is not kept is written there, so that every write has the same shape. A
+method may have values stored with each row, such as the logits of the step that stored it.
 """
 
 from collections.abc import Iterator
@@ -12,20 +13,30 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from s6mod.errors import InputError
+
 Reservoir = Literal["sequential", "batched"]
 
 
 class ReplayMemory:
-    """A reservoir of at most ``size`` images of one shape."""
+    """A reservoir of at most ``size`` images of one shape, with ``values`` of these shapes, by name, beside each."""
 
     def __init__(
-        self, size: int, image_shape: tuple[int, int, int], reservoir: Reservoir, device: torch.device
+        self,
+        size: int,
+        image_shape: tuple[int, int, int],
+        reservoir: Reservoir,
+        device: torch.device,
+        values: dict[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.size = size
         self.reservoir = reservoir
         self.device = device
         self.images = torch.zeros(size + 1, *image_shape, dtype=torch.uint8, device=device)
         self.device_labels = torch.zeros(size + 1, dtype=torch.int64, device=device)
+        shapes = (values or {}).items()
+        self.values = {n: torch.zeros(size + 1, *shape, dtype=torch.float32, device=device) for n, shape in shapes}
+        self._storing: dict[str, Tensor] = {}  # values of a batch while it is written
         self.labels = torch.full((size,), -1, dtype=torch.int64)  # host mirror; -1: empty
         self.tasks = torch.full((size,), -1, dtype=torch.int64)
         self.filled = 0
@@ -37,7 +48,7 @@ class ReplayMemory:
     @property
     def nbytes(self) -> int:
         """Bytes held, host and device together."""
-        tensors = (self.images, self.device_labels, self.labels, self.tasks)
+        tensors = (self.images, self.device_labels, *self.values.values(), self.labels, self.tasks)
         return sum(t.numel() * t.element_size() for t in tensors)
 
     # --- decisions, on the host -------------------------------------------------------------------------------
@@ -92,9 +103,10 @@ class ReplayMemory:
         except BaseException:
             try:
                 if rows is not None and self.holds(rows, images):
-                    self.store(rows, images, labels)
+                    self._write(rows, images, labels, self._storing)
                     whole = True
             finally:
+                self._storing = {}
                 if not whole:
                     self.labels, self.tasks, self.filled, self.seen = known
             raise
@@ -105,11 +117,28 @@ class ReplayMemory:
         """Images (K, C, H, W) uint8 and labels (K,) of the given rows (a device tensor)."""
         return self.images[rows], self.device_labels[rows]
 
-    def store(self, rows: Tensor, images: Tensor, labels: Tensor) -> None:
-        """Write a stream batch to the rows that ``place`` decided; within a step all are device tensors already."""
+    def store(self, rows: Tensor, images: Tensor, labels: Tensor, values: dict[str, Tensor] | None = None) -> None:
+        """Write a stream batch to the rows that ``place`` decided; within a step all are device tensors already.
+
+        ``values``: what the memory keeps with each row beside image and label, (B, *shape) by name.
+        """
+        values = values or {}
+        if values.keys() != self.values.keys():
+            wanted, given = (", ".join(sorted(names)) or "none" for names in (self.values, values))
+            raise InputError(
+                f"expected the values that the method declares with every batch ({wanted}), got {given}; plan a step "
+                "for each batch, the first one too, and give them in keep()"
+            )
+        self._storing = values
+        self._write(rows, images, labels, values)
+        self._storing = {}
+
+    def _write(self, rows: Tensor, images: Tensor, labels: Tensor, values: dict[str, Tensor]) -> None:
         rows, images, labels = (part.to(self.device, non_blocking=True) for part in (rows, images, labels))
         self.images.index_copy_(0, rows, images)
         self.device_labels.index_copy_(0, rows, labels)
+        for name, value in values.items():
+            self.values[name].index_copy_(0, rows, value)
 
     def holds(self, rows: Tensor, images: Tensor) -> bool:
         """Whether a stream batch was written to the rows that ``place`` decided. This waits for the device.
@@ -124,13 +153,15 @@ class ReplayMemory:
     # --- state ------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the scratch row, whose content nobody reads."""
+        """Everything but the scratch row, whose content nobody reads; values if there are any."""
+        values = {name: value[: self.size] for name, value in self.values.items()}
         return {
             "images": self.images[: self.size],
             "labels": self.labels,
             "tasks": self.tasks,
             "filled": self.filled,
             "seen": self.seen,
+            **({"values": values} if values else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -139,4 +170,6 @@ class ReplayMemory:
         self.labels.copy_(state["labels"])
         self.tasks.copy_(state["tasks"])
         self.device_labels[: self.size].copy_(self.labels.clamp(min=0))
+        for name, value in self.values.items():
+            value[: self.size].copy_(state["values"][name])
         self.filled, self.seen = state["filled"], state["seen"]

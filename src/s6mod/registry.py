@@ -1,20 +1,25 @@
 """Names for interchangeable parts (methods, branches): one decorator registers, one look-up finds.
 
 A part is a class with a ``config_class``; its configuration carries the registered name in ``name``. Installed packages
-add parts by plug-ins, which are imported when a name is not known without them or when all names are wanted.
+add parts by plug-ins, which are imported when a name is not known without them or when all names are wanted. A person
+may name a file or a module of parts, which is imported at once.
 """
 
+import importlib
+import importlib.util
+import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from s6mod.config import Config, nearest
 from s6mod.errors import ConfigError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
 
 
 class NamedConfig(Config):
@@ -33,19 +38,34 @@ P = TypeVar("P", bound=Part)
 
 
 class Plugins:
-    """The modules that installed packages name in the entry-point group ``s6mod``; importing them registers parts."""
+    """Modules whose import registers parts: those that installed packages name in the entry-point group ``s6mod``,
+    and those that a person brings.
+    """
 
     def __init__(self) -> None:
         self.failures: list[str] = []  # a phrase for each that could not be imported
+        self.brought: tuple[str, ...] = ()  # files and modules, as other processes are told of them
         self._loaded = False
         self._lock = RLock()  # one that looks up parts while it is imported must not wait for itself
 
     @cached_property
-    def entries(self) -> "EntryPoints":
+    def entries(self) -> EntryPoints:
         """What is named there, not imported."""
-        from importlib.metadata import entry_points
-
         return entry_points(group="s6mod")
+
+    def bring(self, *words: str) -> None:
+        """Import each file (``my.py``) or module (``my.parts``) that is named, once in a process.
+
+        This runs its code, so the words come from a person's command and never from what is stored of a run.
+        """
+        for word in words:
+            path = Path(word).expanduser()
+            is_file = path.suffix == ".py"
+            name = str(path.absolute()) if is_file else word
+            with self._lock:
+                if name not in self.brought:
+                    _import_file(path.absolute()) if is_file else _import_module(word)
+                    self.brought += (name,)
 
     def load(self) -> None:
         """Import them, once in a process; one that fails is left out."""
@@ -62,6 +82,26 @@ class Plugins:
 
 
 plugins = Plugins()
+
+
+@dataclass(frozen=True)
+class Brought:
+    """The files and modules that a person has brought, for another process: where it is unpickled they are imported."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> "Brought":
+        """Those of this process."""
+        return cls(plugins.brought)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bring, self.words
+
+
+def _bring(*words: str) -> Brought:
+    plugins.bring(*words)
+    return Brought(words)
 
 
 class Registry(Generic[P]):
@@ -105,8 +145,7 @@ class Registry(Generic[P]):
 
     def __getitem__(self, name: str) -> type[P]:
         if name not in self:
-            own = "one of your own: import its module first"
-            raise ConfigError(f"expected a known {self.kind}, got {name!r}; {self.hint(name)} ({own})")
+            raise ConfigError(f"expected a known {self.kind}, got {name!r}; {self.hint(name)}")
         return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -118,7 +157,8 @@ class Registry(Generic[P]):
     def hint(self, name: str, *others: str) -> str:
         """What may be meant by a name that is neither known nor among ``others``; plug-ins that failed may know it."""
         plugins.load()
-        return "; ".join([*plugins.failures, nearest(name, (*self._parts, *others))])
+        own = "one of your own: give its file to --import, or import its module first"
+        return f"{'; '.join([*plugins.failures, nearest(name, (*self._parts, *others))])} ({own})"
 
     def registered(self, *, outside: bool) -> dict[str, type[P]]:
         """What is registered by now: the parts of this package, or those from outside of it."""
@@ -143,3 +183,53 @@ class Registry(Generic[P]):
 
 def _home(part: type[Any]) -> tuple[str, str]:
     return part.__module__, part.__qualname__
+
+
+def _import_file(path: Path) -> None:
+    """A file as a module of its own name, which finds the modules that lie beside it."""
+    if not path.is_file():
+        raise ConfigError(f"expected a Python file to import, got {path}, which is not there; check the path")
+    name = path.stem
+    if name in sys.modules or name in sys.stdlib_module_names:
+        origin = getattr(sys.modules.get(name), "__file__", None)
+    else:
+        found = importlib.util.find_spec(name) if name.isidentifier() else None
+        origin = str(path) if found is None else found.origin
+    if origin is None or Path(origin).resolve() != path.resolve() or not name.isidentifier():
+        raise ConfigError(
+            f"expected a file whose name no other module has, got {path}; rename it, for instance to my_parts.py"
+        )
+    if name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.append(str(path.parent))  # last: it hides nothing
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        sys.path.remove(str(path.parent))
+        raise _failed(str(path), error) from error
+
+
+def _import_module(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        if Path(f"{name}.py").is_file():
+            raise ConfigError(
+                f"expected a module, got {name!r}, which none has; for the file write {name}.py"
+            ) from None
+        raise _failed(name, error) from error
+
+
+def _failed(what: str, error: Exception) -> ConfigError:
+    """What is wrong with it, and in which line of it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == what]
+    line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else None)
+    where = f" in line {line}" if line else ""
+    reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return ConfigError(f"expected parts that can be imported, got {what} with {reason}{where}; mend it")

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from s6mod.analysis.ablation import ablation
+from s6mod.analysis.carry_out import deliver
 from s6mod.analysis.question import answers, slug, split_changes, whole_cell
 from s6mod.analysis.study import Study
-from s6mod.cli.study import deliver
 from s6mod.errors import ConfigError
 from s6mod.runs.completion import complete
 from s6mod.runs.store import scan
@@ -166,7 +166,7 @@ def launched(monkeypatch):
     """Whether a sweep was launched, none of whose runs came to an end."""
     outcome = SimpleNamespace(signal=None, failures={"er seed 1": "no memory"})
     calls = []
-    monkeypatch.setattr("s6mod.cli.sweep.launch", lambda *_: calls.append("launched") or outcome)
+    monkeypatch.setattr("s6mod.analysis.carry_out.perform", lambda *_: calls.append("launched") or outcome)
     return calls
 
 

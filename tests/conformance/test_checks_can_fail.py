@@ -1,5 +1,6 @@
 """Each check of ``s6mod.checks`` catches the faults it is there for: small methods, each with one thing wrong."""
 
+import copy
 import re
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -201,6 +202,23 @@ class RepeatsItsLabels(Faulty):
         return super().draw(stream, plan, memory, generator)
 
 
+class LooksAtItsGradients(Faulty):
+    def gradients(self, peers, carries):
+        for parameter in peers[0].network.parameters():
+            if parameter.grad.norm() > 1:
+                parameter.grad.zero_()
+
+
+class StoresARowWithoutItsValues(Faulty):
+    """It declares a value and only stores the first batch, for which there is none."""
+
+    def values(self):
+        return {"size": ()}
+
+    def keep(self, carries):
+        return {"size": torch.ones(1)}
+
+
 class LearnsFromBeingAsked(Faulty):
     def __init__(self, *args):
         super().__init__(*args)
@@ -220,6 +238,14 @@ class ScoresWithoutSense(Faulty):
 class ScoresSomeClasses(Faulty):
     def scores(self, outputs, reference):
         return {name: table[:, :3] for name, table in super().scores(outputs, reference).items()}
+
+
+class ReplacesItsNetwork(Faulty):
+    """What follows the old network follows nothing."""
+
+    def losses(self, peer, views, memory, generator):
+        peer.network = copy.deepcopy(peer.network)
+        return super().losses(peer, views, memory, generator)
 
 
 class DetachesItsTap(Faulty):
@@ -290,6 +316,8 @@ FAULTS = [
     (FindsItsRows, checks.check_reads_nothing_back, "got aten::nonzero"),
     (CountsItsClasses, checks.check_reads_nothing_back, "got aten::_unique2"),
     (RepeatsItsLabels, checks.check_reads_nothing_back, "got aten::repeat_interleave by a tensor"),
+    (LooksAtItsGradients, checks.check_reads_nothing_back, "got aten::_local_scalar_dense"),
+    (StoresARowWithoutItsValues, checks.check_bears_odd_batches, r"learn labels \[0, 1\], got InputError.*got none;"),
     (
         LearnsFromBeingAsked,
         checks.check_predicts_without_a_trace,
@@ -297,6 +325,7 @@ FAULTS = [
     ),
     (ScoresWithoutSense, checks.check_predicts_without_a_trace, "finite scores 'head'"),
     (ScoresSomeClasses, checks.check_predicts_without_a_trace, "shape"),
+    (ReplacesItsNetwork, checks.check_keeps_an_average, "average can be kept, got another average of 0/network"),
 ]
 
 

@@ -54,7 +54,7 @@ def test_a_step_is_computed_of_tensors_without_values(monkeypatch, name):
     config, given = inputs_by_path(name)
     with FakeTensorMode() as mode:
         method, random = methods[name](config, SHAPE, NUM_CLASSES), torch.Generator()
-        memory = ReplayMemory(MEMORY_SIZE, SHAPE, method.reservoir, torch.device("cpu"))
+        memory = ReplayMemory(MEMORY_SIZE, SHAPE, method.reservoir, torch.device("cpu"), method.values())
         peers = [Peer(method.make_network(), None) for _ in range(method.num_peers)]
         for peer in peers:
             peer.teacher = method.make_network()
@@ -63,5 +63,10 @@ def test_a_step_is_computed_of_tensors_without_values(monkeypatch, name):
             rows = {key: mode.from_tensor(value) for key, value in inputs.plan.rows.items()}
             views = method.draw(batch, Plan(rows, inputs.plan.path), memory, random)
             losses = method.couple(peers, views, [method.losses(peer, views, memory, random) for peer in peers])
-            method.commit([loss.carry for loss in losses])
             assert {term.shape for loss in losses for term in loss.terms.values()} == {()}
+            sum(term for loss in losses for term in loss.terms.values()).backward()
+            carries = [loss.carry for loss in losses]
+            method.gradients(peers, carries)
+            method.commit(carries)
+            slots = mode.from_tensor(inputs.slots)
+            memory.store(slots, batch.images, batch.labels, method.keep(carries))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import fakes
 import pytest
 import torch
-from states import assert_same_tree
+from states import assert_same_tree, trees_differ
 
 from s6mod import Learner
 from s6mod.data import load
@@ -42,6 +42,15 @@ SETTINGS = [
     ("pcr", S6MOD),
     ("er-lwf", S6MOD),
     ("er-lwf", {**S6MOD, "view": "fresh"}),
+    ("der", None),
+    ("der", S6MOD),
+    ("der", {**S6MOD, "view": "fresh"}),
+    ("der++", None),
+    ("der++", {**S6MOD, "view": "fresh"}),
+    ("agem", None),
+    ("agem", S6MOD),
+    ("mir", None),
+    ("mir", {**S6MOD, "view": "fresh"}),
     ("er-ccldc", None),
     ("er-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),
     ("ocm-ccldc", S6MOD),
@@ -80,6 +89,25 @@ def test_captured_steps_equal_eager_steps_to_the_bit(method, branch, precision):
                 one.end_task()
     assert len(captured.step.graphs) >= 1
     assert_same_tree(eager.state_dict(), captured.state_dict())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("method", "branch"), [("er", S6MOD), ("duo", S6MOD), ("mose", S6MOD), ("er-ccldc", None), ("onpro", None)]
+)
+def test_captured_steps_with_an_average_equal_eager_steps_to_the_bit_and_learn_the_same(method, branch):
+    captured, eager = (learner(method, branch, capture, average=0.9) for capture in ("auto", "off"))
+    plain = learner(method, branch, "auto")
+    for position, x, y in batches(40):
+        for one in (captured, eager, plain):
+            one.learn(x, y)
+            if position % 15 == 14:
+                one.end_task()
+    assert len(captured.step.graphs) >= 1
+    assert_same_tree(eager.state_dict(), captured.state_dict())
+    learned = captured.state_dict()
+    assert trees_differ(learned["average"], learned["peers"])
+    assert_same_tree(plain.state_dict(), {name: part for name, part in learned.items() if name != "average"})
 
 
 @pytest.mark.gpu

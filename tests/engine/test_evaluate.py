@@ -1,4 +1,4 @@
-"""Predicting by statistics of the memory: what they are of, what they leave alone, and that they are what is used."""
+"""What predicts: statistics of the memory (what they are of, what they leave alone), score tables, seen classes."""
 
 import pytest
 import torch
@@ -7,9 +7,13 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from s6mod import Learner
+from s6mod.branch import S6MOD
 from s6mod.data import load
 from s6mod.engine import evaluate
+from s6mod.engine.evaluate import ensemble
+from s6mod.errors import ConfigError
 from s6mod.methods import methods
+from s6mod.methods.er import ER
 
 DIGITS = load("digits")
 IMAGES, LABELS = DIGITS.train_images[:, :, ::2, ::2], DIGITS.train_labels  # 16x16
@@ -96,3 +100,116 @@ def test_a_saved_learner_goes_on_predicting_by_the_memory(tmp_path):
     learner.save(tmp_path / "saved")
     again = Learner.load(tmp_path / "saved")
     assert torch.equal(again.scores(IMAGES[:5])["head"], learner.scores(IMAGES[:5])["head"])
+
+
+# --- score tables ---------------------------------------------------------------------------------------------
+
+BRANCH = {"name": "s6mod", "d_inner": 12, "num_patterns": 3}
+X = IMAGES[100:140]
+
+
+@pytest.mark.parametrize(
+    ("table", "unused"), [("head", {"ncm", "branch"}), ("ncm", {"branch"}), ("branch", {"ncm"}), ("ensemble", set())]
+)
+def test_a_prediction_computes_only_what_it_is_by(monkeypatch, table, unused):
+    learner, whole = (learned("er", BRANCH, predict_by=by) for by in (table, "auto"))
+    expected = whole.scores(X)
+    expected["ensemble"] = ensemble(expected)
+    if "branch" in unused:
+        monkeypatch.setattr(S6MOD, "scores", lambda *_: pytest.fail("nobody asked the branch"))
+    if "ncm" in unused:
+        monkeypatch.setattr(type(learner.method), "reference", lambda *_: pytest.fail("nobody asked the memory"))
+    assert torch.equal(learner.predict(X), expected[table].argmax(1))
+    assert learner.primary == table
+
+
+def test_the_ensemble_is_the_mean_of_the_standardised_tables():
+    tables = learned("er", BRANCH, num_classes=12).scores(X)
+    candidates = tables["ncm"].isfinite()
+    assert candidates[0].sum() == 10
+    found = ensemble(tables)
+    for row in range(len(X)):
+        scores = torch.stack([tables[name][row][candidates[row]] for name in ("head", "ncm", "branch")])
+        standardised = (scores - scores.mean(1, keepdim=True)) / scores.std(1, keepdim=True, correction=0)
+        torch.testing.assert_close(found[row][candidates[row]], standardised.mean(0), rtol=1e-4, atol=1e-4)
+    assert found[~candidates].eq(-torch.inf).all()
+
+
+def test_the_ensemble_does_not_depend_on_the_scale_of_a_table_and_bears_equal_scores():
+    head, ncm = torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([[0.0, -1.0, -5.0]])
+    once = ensemble({"head": head, "ncm": ncm, "heads": head})
+    torch.testing.assert_close(once, ensemble({"head": 7 * head + 3, "ncm": ncm / 9}))
+    assert torch.equal(ensemble({"head": torch.ones(1, 3)}), torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("method", ["er", "mose", "er-ccldc"])
+def test_everything_that_could_predict_is_named_and_is_what_would_predict(method):
+    learner = learned(method, BRANCH, 4, average=0.9)
+    found = learner.scores_by_all(X)
+    names = {"head", "ncm", "branch", "ensemble"}
+    names |= {"mose": {"heads", "moe"}, "er-ccldc": {"net1", "net2"}}.get(method, set())
+    ways = [f"{w}/{s}" for w in ("latest", "averaged") for s in ("running", "memory")]
+    assert found.keys() == {f"{way}/{name}" for way in ways for name in names}
+    assert set(learner.config.tables) == names
+    for weights, average in (("latest", None), ("averaged", 0.9)):
+        for statistics in ("running", "memory"):
+            for by in names:
+                one = learned(method, BRANCH, 4, average=average, statistics=statistics, predict_by=by)
+                assert torch.equal(one.scores(X)[by], found[f"{weights}/{statistics}/{by}"])
+
+
+def test_without_an_average_or_a_branch_there_are_fewer_tables():
+    found = learned().scores_by_all(X)
+    assert list(found) == [f"latest/{s}/{name}" for s in ("running", "memory") for name in ("head", "ncm", "ensemble")]
+    with pytest.raises(ConfigError, match=r"^expected a learner with averaged weights, got one without; .*average="):
+        learned().predictor("averaged")
+
+
+def test_a_method_with_tables_of_its_own_alone_has_no_ensemble(monkeypatch):
+    monkeypatch.setattr(ER, "scores", lambda self, outputs, reference: {"own": outputs[0].logits.float()})
+    assert list(learned().scores_by_all(X)) == ["latest/running/own", "latest/memory/own"]
+
+
+@pytest.mark.parametrize("by", ["head", "ncm", "branch", "ensemble"])
+def test_only_seen_classes_are_chosen_from(by):
+    seen, rows = [2, 7], torch.isin(LABELS, torch.tensor([2, 7])).nonzero().flatten()[:24]
+    learner = Learner(
+        {"name": "er", "network": {"width": 4}}, BRANCH, num_classes=10, memory_size=30, predict_by=by,
+        predict_among="seen", engine={"device": "cpu"},
+    )  # fmt: skip
+    for part in rows.split(6):
+        learner.learn(IMAGES[part], LABELS[part])
+    shares = learner.predict_proba(X)
+    assert shares.shape == (40, 10)
+    torch.testing.assert_close(shares.sum(1), torch.ones(40))
+    assert shares[:, seen].gt(0).all()
+    assert shares.sum(0).nonzero().flatten().tolist() == seen
+    assert set(learner.predict(X).tolist()) <= set(seen)
+    for table in learner.scores(X).values():
+        assert table[:, seen].isfinite().all()
+        assert table.isfinite().sum() == 2 * len(X)
+
+
+@pytest.mark.parametrize(
+    ("method", "branch", "by"),
+    [("er", None, "branch"), ("er", "confidence", "branch"), ("er", None, "moe"), ("mose", None, "net1")],
+)
+def test_a_table_that_is_not_there_is_refused_when_the_learner_is_made(method, branch, by):
+    with pytest.raises(ConfigError, match=rf"^expected predict_by to name a score table .*, got '{by}'; choose one of"):
+        Learner(method, branch, num_classes=10, predict_by=by)
+
+
+@pytest.mark.parametrize("options", [{"average": 0.0}, {"average": 1.0}, {"predict_among": "some"}])
+def test_other_choices_are_refused_in_a_sentence(options):
+    with pytest.raises(ConfigError, match=rf"^expected for '{next(iter(options))}'"):
+        Learner("er", num_classes=10, **options)
+
+
+def test_probabilities_are_the_softmax_of_the_chosen_table_and_accuracy_is_in_percent():
+    learner = learned()
+    table, x = learner.scores(X)["head"], X.numpy()
+    assert torch.equal(learner.predict_proba(X), table.softmax(1))
+    assert (learner.predict_proba(x) == table.softmax(1).numpy()).all()
+    guesses = learner.predict(X)
+    labels = torch.cat([guesses[:30], (guesses[30:] + 1) % 10])
+    assert learner.evaluate(X, labels) == learner.evaluate(x, labels.numpy()) == 75.0

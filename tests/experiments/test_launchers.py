@@ -364,7 +364,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path, mo
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err = call("sweep", "er", "--on", extra)
     assert (code, err.count("\n")) == (2, 1)
-    assert f"pip install 's6mod[{extra}]'" in err
+    assert f"pip install -e '.[{extra}]'" in err
 
 
 def test_a_cluster_chooses_the_gpu(monkeypatch):

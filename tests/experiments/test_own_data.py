@@ -111,7 +111,7 @@ def test_a_plan_says_which_runs_its_total_leaves_out(call):
 )
 def test_data_that_cannot_be_swept_is_one_sentence_and_starts_nothing(tmp_path, call, data, hint):
     photos(tmp_path / "photos.npz")
-    code, _, err = call("sweep", "er", "--data", data, "--device", "cpu")
+    code, _, err = call("sweep", "er", "--data", data, "--device", "cpu", "--set=stream.tasks=5")
     assert code == 2
     assert hint in err.splitlines()[-1]
     assert not (tmp_path / "runs").exists()

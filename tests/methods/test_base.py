@@ -9,7 +9,7 @@ from torch import nn
 
 from learners import METHODS, run, small
 from s6mod.branch.base import Branch, Targets
-from s6mod.checks.subject import flat
+from s6mod.checks.candidate import flat
 from s6mod.errors import InputError
 from s6mod.experiments import costs
 from s6mod.methods import Peer, Plan, Task, methods
@@ -53,7 +53,9 @@ OPTIMIZER = {"lr": 0.01, "eps": 0.1}
     ("name", "options"),
     [
         *itertools.product(["er", "er-ccldc"], FRESH),
-        *itertools.product(["ocm", "onpro", "ocm-ccldc", "onpro-ccldc", "finetune", "er-lwf"], FRESH[:1]),
+        *itertools.product(
+            ["ocm", "onpro", "ocm-ccldc", "onpro-ccldc", "finetune", "er-lwf", "der", "agem"], FRESH[:1]
+        ),
     ],
     ids=str,
 )

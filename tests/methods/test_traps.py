@@ -132,7 +132,7 @@ def test_trap_03_those_that_replay_at_once_only_store_the_first_batch_and_the_ot
         learner.learn(*batch(position))
         return [not torch.equal(*pair) for pair in zip(before, weights, strict=True)]
 
-    assert set(moved(0)) == {not name.startswith(("er", "mose", "scr", "pcr"))}
+    assert set(moved(0)) == {not name.startswith(("er", "mose", "scr", "pcr", "mir"))}
     assert len(learner.memory) == 4
     assert set(moved(1)) == {True}
 

@@ -1,7 +1,7 @@
 import pytest
 from scipy import stats
 
-from s6mod.paper.estimate import Estimate, paired, verdict
+from s6mod.paper.estimate import Estimate, Verdict, paired, verdict, welch_half
 
 
 def test_the_interval_is_student_s():
@@ -19,12 +19,29 @@ def test_a_gain_is_paired_over_the_seeds_that_both_have():
     assert paired({0: 1.0}, {1: 1.0}) is None
 
 
-def test_a_verdict_takes_three_seeds_and_knows_what_is_better():
-    ours = Estimate(3, 32.0, 1.0, 2.0)
-    assert verdict(ours, 33.9, True) == "reproduced"
-    assert verdict(ours, 34.1, True) == "below"
-    assert verdict(ours, 29.9, True) == "better"
-    assert verdict(ours, 34.1, False) == "better"  # of forgetting, less is better
-    assert verdict(Estimate(2, 32.0, 1.0, 9.0), 32.0, True) == "undecided"
-    assert verdict(None, 32.0, True) == "not run"
-    assert verdict(ours, None, True) == ""
+def test_the_interval_of_a_difference_is_welch_s():
+    ours, theirs = [31.0, 33.5, 32.0], [30.0, 30.5, 31.0, 29.0, 33.0, 28.5, 30.5, 31.5, 30.0, 31.0]
+    found = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    half = welch_half(stats.tstd(ours), 3, stats.tstd(theirs), 10)
+    assert half == pytest.approx((found.high - found.low) / 2)
+    assert welch_half(0.0, 3, 0.0, 10) == 0
+
+
+def test_a_verdict_differs_agrees_or_says_how_many_seeds_would_decide_it():
+    narrow, wide = Estimate.of([31.5, 32.0, 32.5]), Estimate.of([27.0, 32.0, 37.0])
+    assert verdict(narrow, (32.6, 1.0)) == Verdict("agrees")
+    assert verdict(narrow, (36.0, 1.0)) == verdict(narrow, (28.0, 1.0)) == Verdict("differs")
+    found = verdict(wide, (33.0, 1.0))  # not rejected, which says little: its half is 12 points
+    assert (found.word, str(found)) == ("open", f"open (n = {found.seeds})")
+    with_more = welch_half(wide.std, found.seeds, 1.0, 10)
+    assert with_more <= 2.0 < welch_half(wide.std, found.seeds - 1, 1.0, 10)
+    sooner = verdict(wide, (40.0, 1.0))  # far apart: it takes fewer to show that they differ
+    assert sooner.word == "open"
+    assert sooner.seeds < found.seeds
+
+
+def test_a_verdict_takes_three_seeds():
+    assert verdict(Estimate.of([31.9, 32.1]), (40.0, 1.0)) == Verdict("open", 3)
+    assert verdict(Estimate.of([32.0]), (32.0, 1.0)) == Verdict("open", 3)  # its spread is taken as the paper's
+    assert verdict(None, (32.0, 1.0)) == Verdict("not run")
+    assert verdict(Estimate.of([32.0, 33.0, 34.0]), None) == Verdict("")

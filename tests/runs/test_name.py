@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from s6mod.runs.completion import engine_departures
+from s6mod.runs.completion import departures, engine_departures
 from s6mod.runs.config import RunConfig
 from s6mod.runs.name import LATER, cell, folder_name, run_hash
 
@@ -60,3 +60,11 @@ def test_a_run_without_kernels_is_another_run_and_says_so():
     assert usual.hash == RunConfig.parse({"method": {"name": "er"}}).hash != off.hash
     assert engine_departures(off.plain(), usual.plain()) == ['engine.kernels="off"']
     assert engine_departures(usual.plain(), usual.plain()) == []
+
+
+def test_a_field_that_is_added_is_told_where_it_departs_from_the_usual_either_way():
+    plain = RunConfig.parse({"method": {"name": "er"}}).plain()
+    averaged = plain | {"average": 0.99}
+    assert departures(averaged, plain) == ["average=0.99"]
+    assert departures(plain, averaged) == ["average=null"]
+    assert departures(averaged, averaged) == departures(plain, plain) == []

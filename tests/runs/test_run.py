@@ -103,7 +103,43 @@ def test_the_last_record_but_one_says_what_was_taken_for_what(tmp_path, digits):
         assert 100 * hits / images == pytest.approx(accuracy)
 
 
-@pytest.mark.parametrize("over", [{}, S6MOD, {"method": {"name": "duo", "network": {"width": 4}}}])
+@pytest.mark.parametrize(
+    ("over", "weights", "chosen"),
+    [({}, ("latest",), "latest/running/"), (S6MOD | {"average": 0.9}, ("latest", "averaged"), "averaged/running/")],
+)
+def test_at_its_end_a_run_has_scored_all_that_could_predict(tmp_path, digits, over, weights, chosen):
+    result = start(quick(**over), tmp_path / "r", digits)
+    tables = ["head", "ncm", *(["branch"] if over else [])]
+    ways = [f"{w}/{s}" for w in weights for s in ("running", "memory")]
+    assert list(result["predictors"]) == [f"{way}/{table}" for way in ways for table in (*tables, "ensemble")]
+    assert list(result["matrices"]) == tables
+    for table in tables:
+        assert result["predictors"][chosen + table] == result["matrices"][table][-1]
+    learner = Learner.load(tmp_path / "r")
+    guesses = learner.scores_by_all(digits.test_images)
+    plan = StreamPlan.load(tmp_path / "r" / "stream.safetensors")
+    for name, accuracies in result["predictors"].items():
+        hits = guesses[name].argmax(1).cpu() == digits.test_labels
+        for classes, accuracy in zip(plan.task_classes, accuracies, strict=True):
+            rows = sum(digits.test_labels == label for label in classes).bool()
+            assert accuracy == pytest.approx(100 * hits[rows].double().mean().item())
+
+
+def test_what_a_run_predicts_by_is_in_its_tables_and_the_rest_need_not_be_scored(tmp_path, digits):
+    over = {"predict_by": "ensemble", "statistics": "memory", "predict_among": "seen"}
+    scored = start(quick(**over), tmp_path / "scored", digits)
+    silent = start(quick(**over, output={"predictors": False}), tmp_path / "silent", digits)
+    assert "predictors" not in silent
+    assert scored["predictors"]["latest/memory/ensemble"] == scored["matrices"]["ensemble"][-1]
+    assert (scored["primary"], scored["hash"]) == ("ensemble", silent["hash"])
+    assert scored["matrices"] == silent["matrices"]
+    assert records_of(tmp_path / "scored") == records_of(tmp_path / "silent")
+    assert read_state(tmp_path / "silent" / "checkpoint")[0]["cursor"]["predictors"] == {}
+
+
+@pytest.mark.parametrize(
+    "over", [{}, S6MOD, {"method": {"name": "duo", "network": {"width": 4}}}, {"average": 0.9, "statistics": "memory"}]
+)
 def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(tmp_path, digits, over):
     start(quick(**over), tmp_path / "straight", digits)
     folder = tmp_path / "stopped half way"

@@ -226,5 +226,5 @@ def test_an_unknown_tracker_is_named_with_the_nearest():
 @pytest.mark.parametrize("extra", ["tensorboard", "wandb", "mlflow"])
 def test_a_missing_extra_is_named_with_its_install_command(monkeypatch, extra):
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
-    with pytest.raises(ConfigError, match=rf"run: pip install 's6mod\[{extra}\]'"):
+    with pytest.raises(ConfigError, match=rf"run: pip install -e '\.\[{extra}\]'"):
         require([extra])

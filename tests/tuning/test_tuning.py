@@ -11,12 +11,12 @@ import pytest
 import torch
 import yaml
 
-from s6mod.cli.train import _compose
 from s6mod.config import merge
 from s6mod.data import Dataset, load
 from s6mod.data.streams import make_plan
 from s6mod.errors import ConfigError
 from s6mod.runs import cells
+from s6mod.runs.compose import compose
 from s6mod.tuning import outcome, study
 from s6mod.tuning.config import TuneConfig, Tuning
 
@@ -37,7 +37,7 @@ def photos(file, seed=0):
 
 def trained_by(file):
     """The configuration that ``s6mod train --config`` has."""
-    return _compose(dict.fromkeys(("method", "branch", "data", "memory", "seed")), None, None, None, file, [])
+    return compose({}, file)
 
 
 def test_by_default_no_reported_seed_and_no_late_task_is_looked_at():
@@ -149,7 +149,7 @@ def test_without_optuna_the_install_command_is_named(monkeypatch):
     from s6mod.tuning.study import require_optuna
 
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
-    with pytest.raises(ConfigError, match=r"run: pip install 's6mod\[hpo\]'"):
+    with pytest.raises(ConfigError, match=r"run: pip install -e '\.\[hpo\]'"):
         require_optuna()
 
 

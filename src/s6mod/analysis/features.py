@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.manifold import TSNE
+from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from s6mod.analysis.draw import COLOURS, MARKS, Canvas, canvas, legend_below
@@ -43,8 +45,6 @@ class Geometry:
     @classmethod
     def of(cls, features: Tensor, labels: Tensor) -> "Geometry":
         """Of at least two classes."""
-        from sklearn.metrics import silhouette_score
-
         features = features.double()
         classes, places = labels.unique(return_inverse=True)
         means = torch.stack([features[places == place].mean(0) for place in range(len(classes))])
@@ -175,11 +175,12 @@ class _Summary:
 def spaces(run: Opened, images: Tensor) -> Spaces:
     """Features of images in eval mode; those of two peers are averaged, as predictions by the nearest mean do."""
     chunks: list[list[Tensor]] = []
-    for outputs in run.predictor().outputs(images):
+    predictor = run.predictor()
+    for outputs in predictor.outputs(images):
         parts = [torch.stack([_deepest(out.features).float() for out in outputs]).mean(0)]
         own = [
             peer.branch.features(out.feature_map)
-            for peer, out in zip(run.learner.peers, outputs, strict=True)
+            for peer, out in zip(predictor.peers, outputs, strict=True)
             if peer.branch is not None
         ]
         known = [features.float() for features in own if features is not None]
@@ -239,8 +240,6 @@ def _pictures(runs: Sequence[_Summary], rows: Sequence[Tensor], labels: Tensor) 
 
 
 def _tsne(features: Tensor) -> Array:
-    from sklearn.manifold import TSNE
-
     perplexity = min(30.0, (len(features) - 1) / 3)
     found: Array = TSNE(2, perplexity=perplexity, init="pca", random_state=0).fit_transform(features.numpy())
     return found

@@ -60,7 +60,7 @@ def study_inside(folder: Path, device: str = "auto", data_root: str | None = Non
 
 
 def _branch(run: Opened) -> S6MOD:
-    branch = run.learner.peers[0].branch
+    branch = run.predictor().peers[0].branch  # the one that predicts
     if not isinstance(branch, S6MOD):
         raise ConfigError(f"expected a run with S6MOD, got {run.config.cell} in {run.folder}; choose another")
     return branch

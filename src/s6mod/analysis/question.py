@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from s6mod.analysis.study import Study
-from s6mod.config import assign, digest
+from s6mod.config import assign, digest, merge
 from s6mod.errors import ConfigError
 from s6mod.experiments.plan import count
 from s6mod.metrics import AccuracyMatrix
@@ -14,6 +15,7 @@ from s6mod.paper.published import Line, Metric, Section
 from s6mod.paper.tables import Filled, Results, as_published
 from s6mod.runs.cells import Cell, parse, whole_field
 from s6mod.runs.completion import complete, setting
+from s6mod.runs.compose import fitted
 from s6mod.runs.config import RunConfig
 from s6mod.runs.records import read_matrix
 from s6mod.runs.store import StoredRun
@@ -106,7 +108,7 @@ def whole_cell(
             f"expected METHOD[/DATA/MEMORY], got {text!r}; leave out its branch and give changes by --set"
         )
     whole = replace(cell, branch="s6mod", changes=tuple(changes))
-    RunConfig.parse(whole.values())  # says what is wrong with a change
+    RunConfig.parse(fitted(whole.values()))  # says what is wrong with a change
     expect(whole, "name", "s6mod", "which varies S6MOD")
     return whole
 
@@ -149,8 +151,13 @@ def slug(*parts: str) -> str:
     return f"{name.encode()[:LONGEST].decode(errors='ignore')}-{digest({'name': name})}"
 
 
-def answers(question: Question, runs: Sequence[StoredRun], wanted: int) -> Answers:
-    """Sort finished runs by the cells that asked for them; ``wanted``: how many runs there would be in all."""
+def answers(
+    question: Question, runs: Sequence[StoredRun], wanted: int, place: Mapping[str, Any] | None = None
+) -> Answers:
+    """Sort finished runs by the cells that asked for them; ``wanted``: how many runs there would be in all.
+
+    ``place``: where their data lies, as far as the cells do not say it.
+    """
     if not runs:
         raise ConfigError("expected finished runs for the study, got none; leave out --no-run, or name their --store")
     counts = Counter(run.precision for run in runs)
@@ -159,7 +166,7 @@ def answers(question: Question, runs: Sequence[StoredRun], wanted: int) -> Answe
     found = {
         label: dict(sorted(chosen.runs[name][precision].items()))
         for label, cell in question.cells.items()
-        if (name := setting(complete(cell.values()))) in chosen.runs
+        if (name := setting(complete(fitted(merge(cell.values(), place or {}))))) in chosen.runs
     }
     used = {id(run): run for by_seed in found.values() for run in by_seed.values()}
     seeds = sorted({run.seed for run in used.values()})

@@ -5,12 +5,12 @@ sentence where it does not hold. They learn digits of a few pixels on the CPU an
 or fast a method is on real data is not their business.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from s6mod.checks.blind import Looked, blind
 from s6mod.checks.candidate import ENOUGH, AnyBranch, AnyMethod, Candidate, difference, flat, run, silence
@@ -26,6 +26,7 @@ from s6mod.checks.digit_stream import (
     true_for_now,
     two_digits,
 )
+from s6mod.engine.checkpoint import Tree
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.step import Step
 from s6mod.errors import ConfigError
@@ -81,7 +82,9 @@ def check_follows_its_seed(method: AnyMethod, branch: AnyBranch = None) -> None:
 def check_keeps_to_its_memory(method: AnyMethod, branch: AnyBranch = None) -> None:
     """The memory holds what the stream brought, within its budget, and the method hoards nothing beside it."""
     candidate, known = Candidate(method, branch), set()
-    budget = ReplayMemory(MEMORY_SIZE, SHAPE, "sequential", torch.device("cpu")).nbytes
+    fresh = candidate.learner()
+    fresh.build(SHAPE)
+    budget = ReplayMemory(MEMORY_SIZE, SHAPE, "sequential", torch.device("cpu"), fresh.method.values()).nbytes
     for batch, state, holds in zip(stream(), candidate.trajectory(), candidate.record().footprints, strict=True):
         known |= samples(batch.images, batch.labels)
         seen, filled = state["memory/seen"], state["memory/filled"]
@@ -137,7 +140,7 @@ def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None
 
 
 def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None) -> None:
-    """Its ``draw``, ``losses`` and ``commit`` look at no value: on a GPU a whole step is captured and replayed."""
+    """What it does in a step looks at no value: on a GPU the whole step is captured and replayed."""
     candidate = Candidate(method, branch)
     learner = candidate.learner()
     learner.build(SHAPE)
@@ -171,6 +174,35 @@ def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) 
 
     looked = run(candidate.learner(), stream()[:PREFIX], after=look)
     candidate.expect_same(looked, candidate.trajectory()[:PREFIX], "go on as if it had not been asked")
+
+
+def check_keeps_an_average(method: AnyMethod, branch: AnyBranch = None) -> None:
+    """With averaged weights it learns the same, to the bit, and they are the plain average over its steps."""
+    candidate, decay = Candidate(method, branch), 0.5
+    learner = candidate.learner(average=decay)
+    learner.build(SHAPE)
+    expected, updates, terms = flat(_by_number(learner.peers)), 0, 0
+
+    def follow(learner: Learner) -> None:
+        nonlocal updates, terms
+        if sum(learner.ledger.counts.values()) > terms:  # else the batch was only stored
+            terms, rate = sum(learner.ledger.counts.values()), max(1 - decay, 9 / (10 + updates))
+            updates += 1
+            for path, latest in flat(_by_number(learner.peers)).items():
+                if path in expected:  # a teacher comes later
+                    number = latest.is_floating_point()
+                    expected[path] = expected[path] + rate * (latest - expected[path]) if number else latest
+        assert learner.average is not None
+        averaged = flat(_by_number(learner.average.modules))
+        off = [path for path in averaged if not torch.allclose(averaged[path], expected[path], rtol=1e-4, atol=1e-6)]
+        candidate.expect(not off, "have weights whose average can be kept", f"another average of {''.join(off[:1])}")
+
+    what = "learn as without an average"
+    candidate.expect_same(run(learner, stream(), after=follow), candidate.trajectory(), what, ignore=("average/*",))
+
+
+def _by_number(modules: Iterable[nn.Module]) -> Tree:
+    return {str(number): module.state_dict() for number, module in enumerate(modules)}
 
 
 def check_branch_can_be_silenced(method: AnyMethod, branch: AnyBranch = None) -> None:
@@ -216,6 +248,7 @@ ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (
     check_bears_odd_batches,
     check_reads_nothing_back,
     check_predicts_without_a_trace,
+    check_keeps_an_average,
     check_branch_can_be_silenced,
     check_branch_reaches_the_network,
 )

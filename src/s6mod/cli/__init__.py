@@ -1,12 +1,16 @@
-"""The command line, one file a command. Each imports what it needs when it runs, so that ``--help`` answers at once."""
+"""The command line, one file a command. Each imports what it needs when it runs, so that ``--help`` answers at once.
 
-import importlib
-import pkgutil
+This file imports nothing of it: whoever is stopped while the rest is imported ends without a traceback.
+"""
 
-from s6mod.cli.app import app, main
+import sys
 
-for _module in pkgutil.iter_modules(__path__):  # importing a command registers it
-    if _module.name != "__main__":
-        importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["app", "main"]
+def main() -> None:
+    """Entry point: a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130; never a traceback."""
+    try:
+        from s6mod.cli.commands import run  # here, since Ctrl-C may come while it is imported
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)

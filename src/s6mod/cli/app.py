@@ -1,10 +1,10 @@
-"""The entry point: what every command shares, and how mistakes are told."""
+"""The application: what every command shares, and how mistakes are told."""
 
 import errno
 import sys
 import warnings
+from collections.abc import Iterable
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -17,13 +17,36 @@ from s6mod.errors import S6modError
 from s6mod.threads import spin_briefly
 
 COMMANDS = (  # as a person meets them
-    "demo", "train", "data", "sweep", "runs", "table", "report",
+    "demo", "train", "data", "sweep", "runs", "table", "predictors", "report",
     "ablate", "study", "features", "inside", "tune", "bench",
 )  # fmt: skip
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # told without the file's name
 
 
-class _Commands(TyperGroup):
+class Group(TyperGroup):
+    """Commands whose help shows a flag by its name alone, without a type: it takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own parameters, among them those that Typer adds."""
+        return _flags_without_type(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _flags_without_type(command.get_params(ctx))
+        return command
+
+
+def _flags_without_type(parameters: Iterable[Any]) -> list[Any]:
+    found = list(parameters)
+    for parameter in found:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return found
+
+
+class _Commands(Group):
     """Lists the commands in the order of ``COMMANDS``; tells of a file or a disk that any of them has trouble with."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -47,12 +70,11 @@ app = typer.Typer(
     help="Online continual learning with the S6MOD branch.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
-def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2, never a traceback."""
+def run() -> None:
+    """Do what the command line says; a user's mistake is one sentence and exit code 2."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a ± must not cost a result; stderr never fails
     spin_briefly()
@@ -60,7 +82,7 @@ def main() -> None:
     warnings.showwarning = _warn
     sys.argv[0] = "s6mod"  # so that records name the command whichever way it was started
     try:
-        app()
+        app(prog_name="s6mod")
     except S6modError as error:
         _complain(str(error), getattr(error, "exit_code", 2))
 
@@ -69,9 +91,18 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     Console(stderr=True, emoji=False).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
 
 
-def data_in(root: str | None) -> dict[str, Any]:
-    """Fields of runs with their data in that folder, named so that whoever resumes them elsewhere finds it."""
-    return {} if root is None else {"data": {"root": str(Path(root).expanduser().absolute())}}
+def warn_of(problems: Iterable[str]) -> None:
+    """Tell what was passed over."""
+    for problem in problems:
+        typer.echo(f"warning: {problem}", err=True)
+
+
+def leave(code: int, sentences: Iterable[str]) -> None:
+    """Say how something ended and, unless that was well, leave with its exit code."""
+    for sentence in sentences:
+        typer.echo(sentence, err=True)
+    if code:
+        raise typer.Exit(code)
 
 
 def _complain(sentence: str, code: int) -> NoReturn:

@@ -1,10 +1,11 @@
 """``s6mod bench``: what a step costs."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from s6mod.cli import options
 from s6mod.cli.app import app
 
 
@@ -18,29 +19,17 @@ def bench(
     ] = "none,s6mod,confidence",
     width: Annotated[int, typer.Option(min=1, help="Width of the network (64 as in the paper).")] = 64,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for each learner, warm-up apart.")] = 5.0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: options.Device = "auto",
     precision: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_output: options.Json = False,
+    own: options.Import = None,
 ) -> None:
     """Milliseconds and memory of a step, with and without the branch, beside the reference implementations.
 
     The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes.
     """
-    from s6mod.errors import ConfigError
-    from s6mod.runs.bench import MEMORY_SIZE, run_bench
-    from s6mod.runs.cells import parse, whole_field
-    from s6mod.runs.completion import complete
-
-    def values(method: str, branch: str) -> dict[str, Any]:
-        branch, *changes = branch.split("/")
-        for change in changes:
-            if not whole_field(change).startswith(("method.", "branch.")):
-                raise ConfigError(
-                    f"expected changes to the method or the branch of a benchmark, got {change!r}; leave it out, and "
-                    "give device and precision as flags"
-                )
-        learner = method if branch == "none" else f"{method}+{branch}"
-        return complete(parse("/".join([learner, *changes]), "cifar100", MEMORY_SIZE).values())
+    from s6mod.runs.bench import run_bench
+    from s6mod.runs.bench_values import bench_values
 
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, branches))
-    run_bench(names, with_branches, values, width, seconds, device, precision, json_output, Console(emoji=False))
+    run_bench(names, with_branches, bench_values, width, seconds, device, precision, json_output, Console(emoji=False))

@@ -4,31 +4,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from s6mod.cli import options
 from s6mod.cli.app import app
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(help="Folders of finished runs, such as er and er+s6mod with the same seed; or of several seeds."),
+]
 
 
 @app.command()
 def features(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Folders of finished runs, such as er and er+s6mod with the same seed; or of several seeds."
-        ),
-    ],
-    to: Annotated[
-        Path | None, typer.Option(help="Folder for figure and table (default: studies/NAME beside the first run).")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    data_root: Annotated[str | None, typer.Option(help="Where the data set's files are.")] = None,
+    runs: Runs,
+    to: options.To = None,
+    device: options.Device = "auto",
+    data_root: options.DataRoot = None,
+    own: options.Import = None,
 ) -> None:
     """t-SNE of the memory's features, the same samples for each run, with compactness and nearest-mean accuracy."""
+    from s6mod.analysis.carry_out import study_of
     from s6mod.analysis.features import study_features
-    from s6mod.cli.study import beside, check_writable, deliver
-    from s6mod.report.matrix_picture import require_matplotlib
 
-    require_matplotlib()
-    check_writable(to or beside(runs[0]))
-    study = study_features(runs, device, data_root)
-    deliver(study, to or beside(runs[0]) / study.name, Console(emoji=False))
+    study_of(runs, lambda: study_features(runs, device, data_root), to)

@@ -1,5 +1,6 @@
 """``s6mod runs``: what is in the store; ``runs export`` and ``runs adopt``: public records out of it and into it."""
 
+import json
 import shlex
 import shutil
 import sys
@@ -8,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
-from s6mod.cli.app import app
+from s6mod.cli import options
+from s6mod.cli.app import Group, app, warn_of
+from s6mod.errors import CheckpointError
 
 
-class _ListUnlessTold(TyperGroup):
+class _ListUnlessTold(Group):
     """``s6mod runs DIR`` means ``s6mod runs list DIR``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -43,11 +45,13 @@ def list_runs(
     sort: Annotated[
         str, typer.Option(help="cell, seed, status, acc, af, time, ms, bytes, device or code; -acc: the other way.")
     ] = "cell",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_output: options.Json = False,
+    own: options.Import = None,
 ) -> None:
     """List runs and records (what s6mod runs does alone)."""
     from s6mod.runs.listing import as_rows, lines, summary
     from s6mod.runs.store import STATUSES, homes, scan
+    from s6mod.runs.strangers import strangers
 
     if status is not None and status not in STATUSES:
         raise typer.BadParameter(f"expected one of {', '.join(STATUSES)}, got {status!r}")
@@ -62,19 +66,20 @@ def list_runs(
     ]
     rows = as_rows(chosen, sort)
     if json_output:
-        import json
-
         typer.echo(json.dumps(rows, indent=1))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo("\n".join([*lines(rows, width), summary(chosen)]))
         unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
-        for path in unfinished[:SHOWN]:
-            typer.echo(f"to go on: s6mod train --resume {shlex.quote(path)}")
-        if len(unfinished) > SHOWN:
-            typer.echo(f"and {len(unfinished) - SHOWN} more, whose folders --json names")
-    for problem in found.problems:
-        typer.echo(f"warning: {problem}", err=True)
+        _tell_unfinished(unfinished)
+    warn_of([*found.problems, *strangers(chosen)])
+
+
+def _tell_unfinished(paths: list[str]) -> None:
+    for path in paths[:SHOWN]:
+        typer.echo(f"to go on: s6mod train --resume {shlex.quote(path)}")
+    if len(paths) > SHOWN:
+        typer.echo(f"and {len(paths) - SHOWN} more, whose folders --json names")
 
 
 @runs.command()
@@ -118,8 +123,6 @@ def adopt(
 
 def _take(files: list[Path], write: Callable[[Path], Path | None], problems: list[str]) -> None:
     """Write the record of each file that has one to give; then say what was written and, with exit code 1, what not."""
-    from s6mod.errors import CheckpointError
-
     written = []
     for file in files:
         try:

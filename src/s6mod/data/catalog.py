@@ -54,7 +54,18 @@ class DataConfig(Config):
 
     def load(self) -> Dataset:
         """The data set, its images on the host."""
-        return load(self.name, self.root, Reading(self.size, self.test_fraction, self.split_seed))
+        return load(self.name, self.root, self._reading)
+
+    def count_classes(self) -> int | None:
+        """How many classes own data has, prepared or not, before its images are read; None: it is not own data."""
+        place, file = _place(self.name, self.root)
+        if self.name not in known and file.is_file():
+            return len(describe(file).class_names)
+        return len(own_source(place, self.name, self._reading).class_names) if _is_own(self.name, self.root) else None
+
+    @property
+    def _reading(self) -> Reading:
+        return Reading(self.size, self.test_fraction, self.split_seed)
 
     def seen_by(self, dataset: Dataset, seed: int) -> Dataset:
         """The data set as a run with this seed sees it: with images held out, its test images are not looked at."""
@@ -87,10 +98,8 @@ def load(name: str, root: str | Path | None = None, reading: Reading | None = No
 
     A prepared file comes first, then official files, then ``root`` itself as own data, read as ``reading`` says.
     """
-    place = default_root() if root is None else Path(root).expanduser()
-    file = prepared_file(place, name)
-    is_own = name not in known and not file.is_file() and root is not None and not _holds_sets(place)
-    if is_own:
+    place, file = _place(name, root)
+    if _is_own(name, root):
         dataset = own_source(place, name, reading or Reading()).dataset()
         _advise(str(place), None)
         return dataset
@@ -168,6 +177,18 @@ def _entry(name: str, root: Path) -> Entry:
         return Entry(name, "not here", None, 0)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Entry(name, "official files", None, size)
+
+
+def _place(name: str, root: str | Path | None) -> tuple[Path, Path]:
+    """The folder where data sets are looked for, and the file of the one of that name if it is prepared."""
+    place = default_root() if root is None else Path(root).expanduser()
+    return place, prepared_file(place, name)
+
+
+def _is_own(name: str, root: str | Path | None) -> bool:
+    """Whether ``root`` is itself the data, which is read as it lies there."""
+    place, file = _place(name, root)
+    return name not in known and not file.is_file() and root is not None and not _holds_sets(place)
 
 
 def _holds_sets(place: Path) -> bool:

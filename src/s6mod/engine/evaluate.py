@@ -1,11 +1,12 @@
-"""Prediction: all score tables from one forward pass of each peer, in large batches, leaving no trace.
+"""What predicts: which weights, which statistics of BatchNorm, which scores, which classes. It leaves no trace.
 
-Networks are put into eval mode and back, no generator is touched: evaluating at any step changes nothing later. What
-BatchNorm normalises by when predicting is chosen here: its running averages, or the statistics of the memory.
+A ``Predictor`` is one choice of weights, statistics and classes; it gives all score tables from one forward pass of
+each peer, in large batches. Networks are put into eval mode and back, no generator is touched: evaluating at any step
+changes nothing later.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal
@@ -19,18 +20,37 @@ from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Method, Peer
 from s6mod.networks import Output
 
+Weights = Literal["latest", "averaged"]
 Statistics = Literal["running", "memory"]
+Among = Literal["all", "seen"]
+ENSEMBLE = "ensemble"  # the name of the table that is made of those in TOGETHER
+TOGETHER = ("head", "ncm", "branch")
 CALIBRATION_BATCH = 500  # images that BatchNorm takes statistics of at once; not eval_batch, which changes no result
 
 
 class Predictor:
-    """Score tables for images, against the memory as it was when the predictor was made."""
+    """Score tables for images, against the memory as it was when the predictor was made.
+
+    ``peers`` bring the weights: the latest or the averaged ones. ``classes``: those to choose from, by default all;
+    others score -inf.
+    """
 
     def __init__(
-        self, method: Method, peers: list[Peer], memory: ReplayMemory, engine: Engine, statistics: Statistics
+        self,
+        method: Method,
+        peers: list[Peer],
+        memory: ReplayMemory,
+        engine: Engine,
+        statistics: Statistics,
+        classes: Sequence[int] | None = None,
     ) -> None:
         self.method, self.memory, self.engine = method, memory, engine
         self.peers = self._calibrated(peers) if statistics == "memory" and len(memory) > 1 else peers
+        self.barred: Tensor | None = None  # (num_classes,) bool
+        if classes is not None:
+            self.barred = torch.ones(method.num_classes, dtype=torch.bool)
+            self.barred[list(classes)] = False
+            self.barred = self.barred.to(engine.device)
 
     @cached_property
     def reference(self) -> Any:
@@ -48,13 +68,21 @@ class Predictor:
     def __call__(self, images: Tensor, only: str | None = None) -> dict[str, Tensor]:
         """uint8 images (B, C, H, W) on the device -> named tables (B, num_classes), the method's and the branch's.
 
-        ``only``: the one table that is wanted; others may be left out if that saves work.
+        ``only``: the one table that is wanted; others are left out where that saves work. The ensemble is made only
+        where it is wanted.
         """
-        from_memory = only is None or only not in self.method.memory_free | {"branch"}
+        several = only in (None, ENSEMBLE)
+        from_memory = several or only not in self.method.memory_free | {"branch"}
         with self._evaluating():
             reference = self.reference if from_memory else None
-            chunks = [self._scores(part, reference) for part in images.split(self.engine.eval_batch)]
-        return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+            by_branch = several or only == "branch"
+            chunks = [self._scores(part, reference, by_branch) for part in images.split(self.engine.eval_batch)]
+        tables = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        if self.barred is not None:
+            tables = {name: table.masked_fill(self.barred, -torch.inf) for name, table in tables.items()}
+        if only == ENSEMBLE:
+            tables[ENSEMBLE] = ensemble(tables)
+        return tables
 
     def outputs(self, images: Tensor) -> Iterator[list[Output]]:
         """What each peer's network answers, in eval mode, batch after batch."""
@@ -84,9 +112,11 @@ class Predictor:
         with self.engine.autocast():
             return [peer.network(inputs) for peer in peers]
 
-    def _scores(self, images: Tensor, reference: Any) -> dict[str, Tensor]:
+    def _scores(self, images: Tensor, reference: Any, by_branch: bool) -> dict[str, Tensor]:
         outputs = self._forward(images, self.peers)
         tables = self.method.scores(outputs, reference)
+        if not by_branch:
+            return tables
         with self.engine.autocast():
             heads = [
                 peer.branch.scores(out.feature_map)
@@ -108,3 +138,20 @@ class Predictor:
         finally:
             for peer in self.peers:
                 peer.train()
+
+
+def ensemble(tables: dict[str, Tensor]) -> Tensor:
+    """The mean of the tables head, ncm and branch, as far as they are there; it has no parameter.
+
+    Before, each is standardised per image: minus its mean over the candidate classes, divided by their standard
+    deviation. Candidates are the classes that have a finite score in each table; others score -inf. The tables of a
+    pair of networks are of both together.
+    """
+    scores = torch.stack([tables[name] for name in TOGETHER if name in tables])  # (T, B, num_classes)
+    candidates = scores.isfinite().all(0)  # (B, num_classes)
+    number = candidates.sum(1, keepdim=True).clamp_min(1)
+    mean = scores.where(candidates, 0).sum(2, keepdim=True) / number
+    centred = (scores - mean).where(candidates, 0)
+    deviation = (centred.square().sum(2, keepdim=True) / number).sqrt()
+    standardised = centred / deviation.clamp_min(torch.finfo(scores.dtype).tiny)
+    return standardised.mean(0).masked_fill(~candidates, -torch.inf)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from s6mod.engine.average import Average
 from s6mod.engine.settings import Engine
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Method, OptimizerConfig, Peer, Plan
@@ -123,6 +124,7 @@ class Step:
     generators: dict[str, torch.Generator]
     engine: Engine
     ledger: Ledger
+    average: Average[Peer] | None = None
 
     def __call__(self, inputs: Inputs) -> tuple[str, ...]:
         """Take the step with inputs that may still be on the host; the names of its loss terms."""
@@ -135,10 +137,15 @@ class Step:
                 terms, losses = self.losses(inputs)
             self.optimizer.zero_grad(set_to_none=True)
             torch.stack([term.float() for term in terms.values()]).sum().backward()
+            carries = [loss.carry for loss in losses]
+            self.method.gradients(self.peers, carries)
             self.optimizer.step()
-            self.method.commit([loss.carry for loss in losses])
+            self.method.commit(carries)
+            if self.average is not None:
+                self.average.update()
             self.ledger.add(terms)
-            self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels)
+            values = self.method.keep(carries)
+            self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels, values)
         return tuple(terms)
 
     def losses(self, inputs: Inputs) -> tuple[dict[str, Tensor], list[Losses]]:

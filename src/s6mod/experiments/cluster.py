@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -25,6 +25,7 @@ from s6mod.experiments.follow import Follower
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import Event, run_batch
+from s6mod.registry import Brought
 from s6mod.runs.execute import MOST_AT_ONCE, StopRequest
 
 DEATHS = 3  # how often a pack is begun again after its worker died, unless told
@@ -49,6 +50,10 @@ class Pack:
     command: tuple[str, ...]  # of the sweep, for the records
     threads: int = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With parts of one's own before the runs that need them: whoever unpickles it imports them first."""
+        return _unpacked, (Brought.here(), self.jobs, self.command, self.threads)
+
     def run(self) -> Report:
         """Begin or resume each run and take it to its end; called where the pack has come to."""
         sys.argv = list(self.command)
@@ -68,6 +73,10 @@ class Pack:
             stopped = run_batch([(job.config, job.folder) for job in self.jobs], None, tell)
         said = [str(each.message) for each in told if issubclass(each.category, UserWarning)]
         return Report(failures, frozenset(held), tuple(dict.fromkeys(said)), stopped)
+
+
+def _unpacked(_: Brought, *fields: Any) -> Pack:
+    return Pack(*fields)
 
 
 class Pool(Protocol):
@@ -207,7 +216,7 @@ def checkpoint_steps(job: Job, device: str, together: int) -> int:
 def require(module: str, extra: str) -> None:
     """Refuse, before any work is done, where an extra is missing."""
     if importlib.util.find_spec(module) is None:
-        raise ConfigError(f"expected {module} for --on {extra}, got none installed; run: pip install 's6mod[{extra}]'")
+        raise ConfigError(f"expected {module} for --on {extra}, got none installed; run: pip install -e '.[{extra}]'")
 
 
 def wants_gpu(device: str) -> bool | None:

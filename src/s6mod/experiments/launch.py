@@ -14,10 +14,14 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from typing import Protocol
 
+import torch
+
+from s6mod.engine.settings import Engine, EngineConfig
 from s6mod.experiments.costs import cores
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import BatchEnd, Event, work
 from s6mod.locks import held
+from s6mod.registry import Brought
 from s6mod.runs.execute import StopRequest, stopping_politely
 from s6mod.runs.store import settled
 
@@ -71,9 +75,11 @@ class LocalLauncher:
 
     @classmethod
     def here(cls, device: str, workers: int | None, at_once: int | None, retries: int) -> "LocalLauncher":
-        """Fitted to this machine: GPUs if there are some and ``device`` allows, else as many workers as cores."""
-        import torch
+        """Fitted to this machine: GPUs if there are some and ``device`` allows, else as many workers as cores.
 
+        A device that is not there is refused.
+        """
+        Engine.resolve(EngineConfig(device=device))
         if device == "cpu" or not torch.cuda.is_available():
             count = workers or cores()
             return cls(("cpu",) * count, max(1, cores() // count), None, retries)
@@ -251,7 +257,7 @@ class _Worker:
         self.lost: set[int] = set()  # of the batch: failed, or held elsewhere
         context = multiprocessing.get_context("forkserver")
         self.connection, theirs = context.Pipe()
-        arguments = (theirs, plan.threads, plan.at_once)
+        arguments = (theirs, plan.threads, plan.at_once, Brought.here())
         self.process: ForkServerProcess = context.Process(target=work, args=arguments, daemon=True)
         self.process.start()
         theirs.close()

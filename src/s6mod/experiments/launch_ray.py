@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from s6mod.errors import ConfigError, S6modError
 from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
 from s6mod.experiments.costs import cores, cost
@@ -181,6 +183,4 @@ def _smallest_gpu(ray: Any) -> float:
 
 
 def _gpu_gib() -> float:
-    import torch
-
     return float(torch.cuda.get_device_properties(0).total_memory) / 2**30

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from s6mod.errors import ConfigError
 from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
 from s6mod.experiments.costs import cores
@@ -56,7 +58,6 @@ class SlurmLauncher:
         """``heavy``: the presets want GPUs, so ``--device auto`` asks SLURM for them. ``sbatch``: KEY=VALUE each."""
         require("submitit", "slurm")
         import submitit
-        import torch
 
         options = {}
         for word in sbatch:

@@ -14,6 +14,7 @@ from s6mod.errors import ConfigError
 from s6mod.experiments.costs import Cost, cost
 from s6mod.paper.published import table
 from s6mod.runs.cells import Cell, parse_all
+from s6mod.runs.compose import fitted
 from s6mod.runs.config import RunConfig
 from s6mod.runs.store import Store, StoredRun, scan
 
@@ -70,6 +71,21 @@ def read_sweep(file: Path) -> SweepConfig:
     return SweepConfig.parse(read_yaml(file))
 
 
+def compose_sweep(words: Sequence[str], given: Mapping[str, Any]) -> SweepConfig:
+    """The sweep of the cells and YAML files among ``words``, with the fields ``given`` laid over it, None left out."""
+    files = [Path(word) for word in words if word.endswith((".yaml", ".yml"))]
+    values: dict[str, Any] = {}
+    for file in files:
+        values = merge(values, read_sweep(file).model_dump(exclude_unset=True))
+    given = {"cells": [word for word in words if Path(word) not in files] or None, **given}
+    config = SweepConfig.parse(values | {name: value for name, value in given.items() if value is not None})
+    if config.controls and not config.tables:
+        raise ConfigError(
+            "expected --controls with --tables, got it with cells alone; name cells such as er+confidence"
+        )
+    return config
+
+
 def wanted(config: SweepConfig, data_folder: str | None = None) -> list[tuple[Cell, int]]:
     """Every result wanted, each once: cells with their seeds."""
     results: dict[tuple[Cell, int], None] = {}
@@ -88,6 +104,10 @@ def make_sweep(
     config: SweepConfig, assignments: Sequence[str], elsewhere: dict[str, Any], out: Path, store: Store
 ) -> Sweep:
     """Work out the trainings of a sweep, with each ``key=value`` of ``assignments`` laid over every cell."""
+    if "seed" in config.set or any(word.partition("=")[0].strip() == "seed" for word in assignments):
+        raise ConfigError("expected the seeds of a sweep in --seeds, got one among its fields; give --seeds")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"expected a folder for the runs, got the file {out}; choose another --out")
     over = config.set
     for assignment in assignments:
         over = assign(over, assignment)
@@ -112,7 +132,7 @@ def sweep_of(
             given = merge(cell.values(), over)
             if "engine" in elsewhere:
                 refuse_device(given)
-            values[cell.training] = merge(given, elsewhere)
+            values[cell.training] = fitted(merge(given, elsewhere))
         run = RunConfig.parse(values[cell.training] | {"seed": seed})
         name = run.hash
         folder = out / run.folder_name

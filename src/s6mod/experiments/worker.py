@@ -21,6 +21,7 @@ from s6mod.allocator import keep_freed_memory
 from s6mod.data import DataConfig, Dataset
 from s6mod.engine.settings import Engine
 from s6mod.errors import S6modError
+from s6mod.registry import Brought
 from s6mod.runs.config import RunConfig
 from s6mod.runs.execute import Interrupted, execute, stopping_politely
 from s6mod.runs.folder import RunFolder
@@ -48,8 +49,8 @@ class BatchEnd:
 Batch = list[tuple[RunConfig, Path]]
 
 
-def work(connection: Connection, threads: int, at_once: int | None) -> None:
-    """Take batches until there are none."""
+def work(connection: Connection, threads: int, at_once: int | None, own: Brought) -> None:
+    """Take batches until there are none; ``own``: what they may need, imported by now."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells the whole group; ours is told by its parent
     keep_freed_memory()
     torch.set_num_threads(threads)
@@ -68,7 +69,9 @@ def _receive(connection: Connection) -> Batch | None:
     try:
         batch: Batch | None = connection.recv()
     except S6modError as error:
-        reason = f"{error} (other processes know parts of your own from plug-ins alone: see docs/own-method.md)"
+        reason = (
+            f"{error} (other processes know parts of your own from plug-ins and --import alone: see docs/own-method.md)"
+        )
         _tell(connection, Event("refused", reason=reason))
         return None
     return batch

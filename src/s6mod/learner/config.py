@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from s6mod.branch import branches
-from s6mod.branch.base import BranchConfig
+from s6mod.branch.base import Branch, BranchConfig
 from s6mod.config import Config
-from s6mod.engine.evaluate import Statistics
+from s6mod.engine.evaluate import ENSEMBLE, Among, Statistics, Weights
 from s6mod.engine.settings import EngineConfig
 from s6mod.methods import MethodConfig, methods
 
@@ -36,14 +36,38 @@ class LearnerConfig(Config):
     statistics: Statistics = Field(
         "running", description="what BatchNorm predicts by: its running averages, or statistics of the memory's images"
     )
+    average: float | None = Field(
+        None, gt=0, lt=1, description="decay of the averaged weights, which then predict; none: the latest weights do"
+    )
+    predict_by: str = Field(
+        "auto", description="the score table that predicts: head, ncm, branch, ensemble, ...; auto: the method's own"
+    )
+    predict_among: Among = Field("all", description="classes to choose from: all outputs, or those seen so far")
     engine: EngineConfig = EngineConfig()
 
     @property
     def primary(self) -> str:
-        """The name of the score table that predicts: the method's, or the branch's where a linear head would."""
+        """The name of the score table that predicts: ``predict_by``.
+
+        By itself it is the method's, or the branch's where a linear head would predict.
+        """
+        if self.predict_by != "auto":
+            return self.predict_by
         primary = methods[self.method.name].primary
         stands_in = self.branch is not None and branches[self.branch.name].predicts(self.branch)
         return "branch" if stands_in and primary == "head" else primary
+
+    @property
+    def weights(self) -> Weights:
+        """Which weights predict."""
+        return "latest" if self.average is None else "averaged"
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of all score tables that the method and the branch declare, and of the ensemble of them."""
+        method = methods[self.method.name]
+        scored = self.branch is not None and branches[self.branch.name].scores is not Branch.scores
+        return sorted({*method.memory_free, *method.memory_bound, *(["branch"] if scored else []), ENSEMBLE})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as plain values: another process checks them and says which method or branch it does not know."""

@@ -4,8 +4,9 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 import numpy as np
 import torch
@@ -16,9 +17,10 @@ from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
 from s6mod.config import Config, merge
 from s6mod.data.arrays import as_labels, as_uint8_images
+from s6mod.engine.average import Average, average_of
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, read_state
-from s6mod.engine.evaluate import Predictor
+from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.errors import CheckpointError, ConfigError, InputError
@@ -26,13 +28,13 @@ from s6mod.learner.config import LearnerConfig
 from s6mod.learner.peer import make_peer
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
-from s6mod.methods import Batch, Method, MethodConfig, Plan, Task, methods
+from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 from s6mod.random import derive_seed, generator, set_state
 from s6mod.run_files import RunFiles
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
-_BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "step"}
+_BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "average", "step"}
 
 
 class Learner:
@@ -54,6 +56,9 @@ class Learner:
         boundaries: str = "given",
         boundary_patience: int = 20,
         statistics: str = "running",
+        average: float | None = None,
+        predict_by: str = "auto",
+        predict_among: str = "all",
         engine: dict[str, Any] | EngineConfig | None = None,
     ) -> None:
         values = {
@@ -65,6 +70,9 @@ class Learner:
             "boundaries": boundaries,
             "boundary_patience": boundary_patience,
             "statistics": statistics,
+            "average": average,
+            "predict_by": predict_by,
+            "predict_among": predict_among,
             "engine": _plain(engine or {}),
         }
         self._setup(LearnerConfig.parse(values))
@@ -90,13 +98,18 @@ class Learner:
                     f"got {config.branch.name!r}; leave the branch out or take another method"
                 )
             branches[config.branch.name].check(config.branch, config.num_classes)
+        if config.predict_by not in ("auto", *config.tables):
+            raise ConfigError(
+                f"expected predict_by to name a score table of the method and its branch, got {config.predict_by!r}; "
+                f"choose one of {', '.join(config.tables)}"
+            )
         self.config = config
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
         self.steps = 0  # batches learned
         self.image_shape: tuple[int, int, int] | None = None
         self._quiet = 0  # batches since the last new class
-        self._predictor: Predictor | None = None
+        self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
         self.turn = Turn()
 
     if not TYPE_CHECKING:
@@ -117,11 +130,22 @@ class Learner:
         self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
         self.peers = [make_peer(config, self.method, self.engine, number) for number in range(self.method.num_peers)]
         self.optimizer = make_optimizer(config.method.optimizer, self.peers, device)
-        self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device)
+        values = self.method.values()
+        self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device, values)
         self.host_generator = generator(config.seed, "host")
         self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
         self.ledger = Ledger()
-        step = Step(self.method, self.peers, self.optimizer, self.memory, self.generators, self.engine, self.ledger)
+        self.average: Average[Peer] | None = None if config.average is None else average_of(self.peers, config.average)
+        step = Step(
+            self.method,
+            self.peers,
+            self.optimizer,
+            self.memory,
+            self.generators,
+            self.engine,
+            self.ledger,
+            self.average,
+        )
         self.step = CapturedStep(step) if self.engine.capture else step
         self.image_shape = image_shape
 
@@ -154,7 +178,7 @@ class Learner:
             self._pass_boundary()
             task, self._quiet = self.task.with_classes(labels), 0
         plan = self.method.plan(labels, self.memory, task, self.host_generator)
-        self._predictor = None
+        self._predictors = {}
         with self.memory.placing(images, labels, task.index, self.host_generator) as slots:
             inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
             if plan is None:
@@ -176,7 +200,7 @@ class Learner:
         if self.task.step == 0:
             raise InputError("expected learn() before end_task(), got a task without a batch; learn first")
         self.method.end_task(self.peers)
-        self._predictor = None  # a method may have changed its networks
+        self._predictors = {}  # a method may have changed its networks
         self.task = Task(self.task.index + 1, 0, self.task.seen, [])
 
     @in_turn
@@ -204,8 +228,28 @@ class Learner:
 
     def predict(self, x: Images) -> Tensor | NDArray[np.int64]:
         """Labels (B,) of the primary score table; NumPy in, NumPy out."""
-        labels = self._predict(x, self.primary)[self.primary].argmax(1).cpu()
+        labels = self._chosen(x).argmax(1).cpu()
         return cast(NDArray[np.int64], labels.numpy()) if isinstance(x, np.ndarray) else labels
+
+    @overload
+    def predict_proba(self, x: Tensor) -> Tensor: ...
+
+    @overload
+    def predict_proba(self, x: NDArray[Any]) -> NDArray[np.float32]: ...
+
+    def predict_proba(self, x: Images) -> Tensor | NDArray[np.float32]:
+        """The softmax of the primary score table over its candidate classes, 0 elsewhere: (B, num_classes).
+
+        It is not calibrated: scores of most tables are no log-probabilities. NumPy in, NumPy out.
+        """
+        shares = self._chosen(x).softmax(1).cpu()
+        return cast(NDArray[np.float32], shares.numpy()) if isinstance(x, np.ndarray) else shares
+
+    def evaluate(self, x: Images, y: Labels) -> float:
+        """The share of images whose label is predicted, in percent."""
+        guesses = self._chosen(x).argmax(1).cpu()
+        hits = guesses == as_labels(y, self.config.num_classes, len(guesses))
+        return 100 * hits.sum().item() / len(hits)
 
     @property
     def primary(self) -> str:
@@ -214,22 +258,57 @@ class Learner:
 
     def scores(self, x: Images) -> dict[str, Tensor]:
         """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
-        return self._predict(x)
+        tables = self._predict(x)
+        return tables | {ENSEMBLE: ensemble(tables)} if self.primary == ENSEMBLE else tables
+
+    @in_turn
+    def scores_by_all(self, x: Images) -> dict[str, Tensor]:
+        """The score tables of everything that could predict, by ``weights/statistics/scores``, the ensemble included.
+
+        There is one pass over the images for each choice of weights and statistics.
+        """
+        found: dict[str, Tensor] = {}
+        for weights, statistics in product(get_args(Weights), get_args(Statistics)):
+            if weights == "averaged" and self.config.average is None:
+                continue
+            tables = self._predict(x, None, weights, statistics)
+            if tables.keys() & set(TOGETHER):  # a method of one's own may have other tables alone
+                tables[ENSEMBLE] = ensemble(tables)
+            found |= {f"{weights}/{statistics}/{name}": table for name, table in tables.items()}
+        return found
+
+    def _chosen(self, x: Images) -> Tensor:
+        return self._predict(x, self.primary)[self.primary]
 
     @in_turn
     @ordinary_tensors()
-    def _predict(self, x: Images, only: str | None = None) -> dict[str, Tensor]:
+    def _predict(
+        self,
+        x: Images,
+        only: str | None = None,
+        weights: Weights | None = None,
+        statistics: Statistics | None = None,
+    ) -> dict[str, Tensor]:
         if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
         images = as_uint8_images(x)
         self._check_shape(images)
-        if self._predictor is None:
-            self._predictor = self.predictor()
-        return self._predictor(images.to(self.engine.device), only)
+        choice = (weights or self.config.weights, statistics or self.config.statistics)
+        if choice not in self._predictors:
+            self._predictors[choice] = self.predictor(*choice)
+        return self._predictors[choice](images.to(self.engine.device), only)
 
-    def predictor(self) -> Predictor:
-        """What predicts, from the learner as it is now."""
-        return Predictor(self.method, self.peers, self.memory, self.engine, self.config.statistics)
+    def predictor(self, weights: Weights | None = None, statistics: Statistics | None = None) -> Predictor:
+        """What predicts, from the learner as it is now; unless told, by the weights and statistics of its choice."""
+        peers = self.peers
+        if (weights or self.config.weights) == "averaged":
+            if self.average is None:
+                raise ConfigError(
+                    "expected a learner with averaged weights, got one without; make it with average=0.99"
+                )
+            peers = self.average.modules
+        classes = self.task.seen if self.config.predict_among == "seen" else None
+        return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
 
     def _check_shape(self, images: Tensor) -> None:
         if _shape(images) != self.image_shape:
@@ -242,12 +321,13 @@ class Learner:
     @property
     @in_turn
     def nbytes(self) -> int:
-        """Bytes held between steps: networks, branches, teachers, optimiser, memory."""
+        """Bytes held between steps: networks, branches, teachers, averages, optimiser, memory."""
         if self.image_shape is None:
             return 0
         tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
         tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
-        return self.memory.nbytes + sum(t.numel() * t.element_size() for t in tensors)
+        averaged = 0 if self.average is None else self.average.nbytes
+        return self.memory.nbytes + averaged + sum(t.numel() * t.element_size() for t in tensors)
 
     @property
     def _all_generators(self) -> dict[str, torch.Generator]:
@@ -268,6 +348,7 @@ class Learner:
             "memory": self.memory.state_dict(),
             "generators": {name: g.get_state() for name, g in self._all_generators.items()},
             "ledger": self.ledger.state_dict(),
+            **({} if self.average is None else {"average": self.average.state_tree()}),
         }
 
     @in_turn_to_change
@@ -276,7 +357,7 @@ class Learner:
         """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
         host = state["host"]
         self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
-        self._predictor = None
+        self._predictors = {}
         shape = host.get("image_shape", image_shape)
         if shape is None:
             return
@@ -289,6 +370,8 @@ class Learner:
         for name, g in self._all_generators.items():
             set_state(g, state["generators"][name], derive_seed(self.config.seed, f"{name} from step {self.steps}"))
         self.ledger.load_state_dict(state["ledger"], self.engine.device)
+        if self.average is not None:
+            self.average.load_state_tree(state["average"])
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""

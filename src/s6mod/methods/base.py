@@ -1,4 +1,4 @@
-"""The contract of a method: ten verbs that know neither loop nor optimiser; three must be written, seven may be.
+"""The contract of a method: thirteen verbs that know neither loop nor optimiser; three must be written, ten may be.
 
 ``plan`` runs on the host and decides (which memory rows to replay); ``draw`` and ``losses`` run on the device and
 compute, without reading anything back, so that a whole step can be captured and replayed. A method steps no optimiser
@@ -161,8 +161,8 @@ class Peer(nn.Module):
 class Method(nn.Module):
     """Base of all methods. Buffers registered on it (prototypes and the like) travel with the checkpoint.
 
-    A method writes ``plan``, ``draw`` and ``losses``. The seven other verbs have a default: ``make_network``,
-    ``couple``, ``commit``, ``end_task``, ``prepare``, ``reference`` and ``scores``.
+    A method writes ``plan``, ``draw`` and ``losses``. The ten other verbs have a default: ``make_network``, ``values``,
+    ``couple``, ``gradients``, ``commit``, ``keep``, ``end_task``, ``prepare``, ``reference`` and ``scores``.
     """
 
     config_class: ClassVar[type[NamedConfig]]
@@ -170,6 +170,7 @@ class Method(nn.Module):
     reservoir: ClassVar[Reservoir] = "sequential"
     primary: ClassVar[str] = "head"  # the score table that predicts
     memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
+    memory_bound: ClassVar[frozenset[str]] = frozenset({"ncm"})  # those that it gives with one alone
     num_peers: ClassVar[int] = 1
     has_logits: ClassVar[bool] = True  # False: it learns no classifier, and branches, which read logits, are refused
 
@@ -184,6 +185,10 @@ class Method(nn.Module):
     def make_network(self) -> Network:
         """A freshly initialised network for one peer; initial values come from torch's global generator."""
         return ResNet18(self.config.network, self.image_shape, self.num_classes)
+
+    def values(self) -> dict[str, tuple[int, ...]]:
+        """What the memory keeps with each row beside image and label: names and shapes of float32 tensors."""
+        return {}
 
     # --- one step ---------------------------------------------------------------------------------------------
 
@@ -203,8 +208,15 @@ class Method(nn.Module):
         """On the device: terms that need all peers at once (mutual distillation)."""
         return losses
 
+    def gradients(self, peers: list[Peer], carries: list[Any]) -> None:
+        """On the device, between backward pass and optimiser's step: change the ``grad`` of parameters in place."""
+
     def commit(self, carries: list[Any]) -> None:
         """On the device, after the optimiser's step: keep in buffers what the next step needs."""
+
+    def keep(self, carries: list[Any]) -> dict[str, Tensor]:
+        """On the device, at the end of a step: the ``values`` of the stream batch, (B, *shape) by name."""
+        return {}
 
     def end_task(self, peers: list[Peer]) -> None:
         """A task boundary, between two steps."""

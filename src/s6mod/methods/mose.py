@@ -75,6 +75,7 @@ class MOSE(NormalisedMethod):
     reservoir = "batched"
     primary = "ncm"
     memory_free = frozenset({"head", "heads"})
+    memory_bound = frozenset({"ncm", "moe"})
 
     def __init__(self, config: MOSEConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)

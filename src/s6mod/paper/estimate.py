@@ -1,5 +1,6 @@
 """What a handful of seeds says: mean, spread, interval, and whether a published figure lies in it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -8,9 +9,11 @@ from typing import Literal
 from scipy.special import stdtrit  # scipy comes with scikit-learn
 
 LEVEL = 0.95
-ENOUGH = 3  # seeds below which nothing is decided
+ENOUGH = 3  # seeds that a verdict takes
+NARROW = 2.0  # points: half of an interval that is narrow enough to say that two figures agree
+PAPER_RUNS = 10  # that each of the paper's figures is an average of
 
-Verdict = Literal["reproduced", "better", "below", "undecided", "not run", ""]
+Word = Literal["agrees", "differs", "open", "not run", ""]
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,7 @@ class Estimate:
         if n < 2:
             return cls(n, values[0], None, None)
         std = stdev(values)
-        quantile = float(stdtrit(n - 1, (1 + LEVEL) / 2))
-        return cls(n, fmean(values), std, quantile * std / n**0.5)
+        return cls(n, fmean(values), std, _quantile(n - 1) * std / n**0.5)
 
 
 def paired(ours: Mapping[int, float], base: Mapping[int, float]) -> Estimate | None:
@@ -39,15 +41,48 @@ def paired(ours: Mapping[int, float], base: Mapping[int, float]) -> Estimate | N
     return Estimate.of(differences) if differences else None
 
 
-def verdict(ours: Estimate | None, paper: float | None, higher_is_better: bool) -> Verdict:
-    """Reproduced: the 95 % interval of our mean minus the paper's contains 0. It takes three seeds to decide."""
+@dataclass(frozen=True)
+class Verdict:
+    """What our seeds say of a published figure, and if they leave it open, how many seeds would decide it."""
+
+    word: Word
+    seeds: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.word} (n = {self.seeds})" if self.seeds else self.word
+
+
+def verdict(ours: Estimate | None, paper: tuple[float, float] | None) -> Verdict:
+    """By Welch's interval of our mean minus the paper's, whose spread is taken as that of ten runs.
+
+    They differ if the interval excludes 0 with three seeds or more. They agree if it contains 0 and its half is at most
+    two points. Else it is open: more seeds, spread as ours are so far, would make one of the two true.
+    """
     if paper is None:
-        return ""
+        return Verdict("")
     if ours is None:
-        return "not run"
-    if ours.n < ENOUGH or ours.half is None:
-        return "undecided"
-    difference = ours.mean - paper
-    if abs(difference) <= ours.half:
-        return "reproduced"
-    return "better" if (difference > 0) == higher_is_better else "below"
+        return Verdict("not run")
+    apart, (_, spread) = abs(ours.mean - paper[0]), paper
+    std = ours.std if ours.std is not None else spread
+
+    def decides(n: int) -> Word:
+        half = welch_half(std, n, spread, PAPER_RUNS)
+        return "differs" if apart > half else "agrees" if half <= NARROW else "open"
+
+    word = decides(ours.n) if ours.n >= ENOUGH else "open"
+    if word != "open":
+        return Verdict(word)
+    return Verdict("open", next((n for n in range(max(ENOUGH, ours.n + 1), 1000) if decides(n) != "open"), None))
+
+
+def welch_half(std: float, n: int, other_std: float, other_n: int) -> float:
+    """Half of the 95 % interval of a difference of two means whose spreads need not be alike (Welch)."""
+    mine, its = std**2 / n, other_std**2 / other_n
+    if mine + its == 0:
+        return 0.0
+    freedom = (mine + its) ** 2 / (mine**2 / (n - 1) + its**2 / (other_n - 1))
+    return _quantile(freedom) * math.sqrt(mine + its)
+
+
+def _quantile(freedom: float) -> float:
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))

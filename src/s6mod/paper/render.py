@@ -17,7 +17,7 @@ from s6mod.paper.tables import Filled, Row
 
 COLUMNS = ("learner", "in", "n", "ours", "95 %", "paper", "diff", "verdict", "gain", "ms", "MB")
 SHORT = {"bfloat16": "bf16", "float32": "f32", "": ""}
-STYLES = {"reproduced": "green", "better": "bold green", "below": "red", "undecided": "yellow", "not run": "dim"}
+STYLES = {"agrees": "green", "differs": "red", "open": "yellow", "not run": "dim"}
 LEGEND = (
     "ours and the paper's: mean ± standard deviation over n seeds (the paper's ± as printed); 95 %: half of our "
     "interval; gain: over the same method without a branch, paired by seed, ± half of its 95 % interval; in: "
@@ -49,7 +49,7 @@ def cells(row: Row) -> list[str]:
         f"±{decimal(ours.half)}" if ours and ours.half is not None else "",
         spread(*paper) if paper else "",
         difference(row.difference) if row.difference is not None else "",
-        row.verdict,
+        str(row.verdict),
         gain_text(row.gain, row.mixed),
         f"{row.ms:.1f}" if row.ms is not None else "",
         f"{row.bytes_held / 1e6:.0f}" if row.bytes_held is not None else "",
@@ -71,7 +71,7 @@ def show(table: Filled, console: Console) -> None:
         header, *lines = align([[text[place] for place in used] for text in (COLUMNS, *chosen)], left)
         console.print(header, style="bold", soft_wrap=True, highlight=False, markup=False)
         for row, line in zip(rows, lines, strict=True):
-            console.print(line, style=STYLES.get(row.verdict), soft_wrap=True, highlight=False, markup=False)
+            console.print(line, style=STYLES.get(row.verdict.word), soft_wrap=True, highlight=False, markup=False)
     console.print("; ".join([LEGEND, *notes(table.rows)]), style="dim", highlight=False)
 
 
@@ -137,7 +137,8 @@ def _flat(table: Filled, row: Row) -> dict[str, Any]:
         "paper": paper,
         "paper_spread": paper_spread,
         "difference": row.difference,
-        "verdict": row.verdict,
+        "verdict": row.verdict.word,
+        "seeds_to_decide": row.verdict.seeds,
         **_numbers("gain_", row.gain),
         "gain_mixed": row.mixed,
         "ms_per_step": row.ms,

@@ -57,8 +57,8 @@ class Filled:
 
     def summary(self) -> str:
         """How many rows came to which verdict."""
-        counts = Counter(row.verdict for row in self.rows if row.verdict)
-        return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or f"{len(self.rows)} rows"
+        counts = Counter(row.verdict.word for row in self.rows if row.verdict.word)
+        return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or f"{len(self.rows)} rows"
 
 
 Seeds = Mapping[int, StoredRun]
@@ -132,7 +132,7 @@ class Results:
             tuple(ours),
             estimate,
             line.paper,
-            verdict(estimate, line.paper and line.paper[0], metric != "forgetting"),
+            verdict(estimate, line.paper),
             gain,
             fmean(result["ms_per_step"] for result in results),
             max(int(result["bytes_held"]) for result in results),
@@ -153,7 +153,7 @@ def filled(name: str, results: Results, only_run: bool = False) -> Filled:
 
 
 def _empty(title: str, line: Line) -> Row:
-    return Row(title, line.label, line.cell.name, "", (), None, line.paper, "not run", None, None, None)
+    return Row(title, line.label, line.cell.name, "", (), None, line.paper, verdict(None, line.paper), None, None, None)
 
 
 def _cell_of(run: StoredRun) -> Cell:

@@ -14,7 +14,7 @@ NUMBERED = 10  # tasks whose numbers fit beside a matrix, and accuracies into it
 def require_matplotlib() -> None:
     """Refuse, before any work is done, where figures cannot be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("expected matplotlib for figures, got none installed; run: pip install 's6mod[plots]'")
+        raise ConfigError("expected matplotlib for figures, got none installed; run: pip install -e '.[plots]'")
 
 
 def plot_matrices(matrices: Mapping[str, list[list[float]]], path: Path, title: str) -> None:

@@ -20,8 +20,9 @@ MEANINGS = (
     "seen, mean over task ends. By the score table that predicts, unless a column names another."
 )
 VERDICTS = (
-    "Verdict: from three seeds on, reproduced if the 95 % interval of our mean minus the paper's contains 0, else "
-    "better or below; with fewer, undecided."
+    "Verdict: by Welch's 95 % interval of our mean minus the paper's, an average of ten runs. It differs if that "
+    "excludes 0 with three seeds or more, agrees if it contains 0 and its half is at most 2 points, and is open "
+    "otherwise: n is the number of seeds that would decide it."
 )
 PaperFigures = dict[tuple[str, str], float]  # by setting and metric
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.report.charts import Chart
 from s6mod.run_files import RunFiles
@@ -116,6 +118,8 @@ def _read(run: StoredRun) -> RunData:
                 matrices.setdefault(name, []).append(row)
         _check_figures(records, _primary(run))
         return RunData(run, _primary(run), _checked(matrices), records, _planned_steps(run.path))
+    except ConfigError as error:  # not damage: a method of somebody's own that is not known here
+        raise ConfigError(f"{error} (in {run.path})") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointError(
             f"expected whole records of a run, got damaged ones in {run.path}; restore them"
@@ -162,8 +166,6 @@ def _primary(run: StoredRun) -> str:
 
 
 def _planned_steps(folder: Path) -> int | None:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(RunFiles(folder).stream, "np") as plan:
             return int(plan.get_slice("batch_tasks").get_shape()[0])

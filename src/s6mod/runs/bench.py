@@ -77,7 +77,8 @@ class Contender:
         for x, y in _batches(2, task=0, size=MEMORY_SIZE // 4):
             slots = learner.memory.place(y, 0, learner.host_generator)
             device = learner.engine.device
-            learner.memory.store(slots.to(device), x.to(device), y.to(device))
+            values = {name: value[: len(y)].clone() for name, value in learner.memory.values.items()}
+            learner.memory.store(slots.to(device), x.to(device), y.to(device), values)
         for x, y in _batches(2, task=0):
             learner.learn(x, y)
         learner.end_task()

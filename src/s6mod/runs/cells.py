@@ -99,7 +99,8 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
     """
     learner, *rest = text.strip().split("/")
-    method, plus, branch = learner.partition("+")
+    plain = "+" not in learner or learner.endswith("+")  # the name of a method may end so, as der++ does
+    method, plus, branch = (learner, "", "") if plain else learner.rpartition("+")
     changes = tuple(part for part in rest if "=" in part)
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:

@@ -28,6 +28,9 @@ class OutputConfig(Config):
         None, ge=1, description="steps between evaluations within a task; none: at task ends only"
     )
     keep_checkpoint: bool = Field(True, description="keep the final state beside the result")
+    predictors: bool = Field(
+        True, description="at the end, score all weights, statistics and score tables there are, not only what predicts"
+    )
     track: list[str] = Field(
         [], description="trackers that mirror the run: tensorboard, wandb, mlflow, or MODULE:CLASS of your own"
     )

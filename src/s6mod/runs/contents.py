@@ -62,6 +62,7 @@ class Finished(Begun):
     primary: str
     metrics: dict[str, _Figures]
     matrices: dict[str, list[list[float]]] = Field({})  # cut out where they are not needed
+    predictors: dict[str, list[float]] = Field({})  # accuracy on each task by weights/statistics/scores
     ms_per_step: float
     bytes_held: int
     steps: int = 0

@@ -16,7 +16,13 @@ Plain = dict[str, Any]
 PARTS = ("method", "branch")  # of a configuration, each with fields by its name
 COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine that cannot change a result
 # Fields that are younger than the first records, each with its default: at that value they are no part of a name.
-LATER: Plain = {"engine.kernels": "auto", "data.held_out": 0.0}
+LATER: Plain = {
+    "average": None,
+    "predict_by": "auto",
+    "predict_among": "all",
+    "data.held_out": 0.0,
+    "engine.kernels": "auto",
+}
 
 
 def decisive(plain: Plain) -> Plain:

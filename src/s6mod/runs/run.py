@@ -23,6 +23,7 @@ from torch import Tensor
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
 from s6mod.engine.checkpoint import Snapshot, Writer, has_state, read_state
+from s6mod.engine.evaluate import ENSEMBLE
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import write_whole
 from s6mod.learner import Learner
@@ -67,6 +68,7 @@ class Cursor:
 
     position: int = 0  # batches learned
     rows: dict[str, list[list[float]]] = field(default_factory=dict)  # accuracy per table, after each task
+    predictors: dict[str, list[float]] = field(default_factory=dict)  # accuracy by all that could predict, at the end
     seconds: float = 0.0  # this run's share of the time spent in training steps
     eval_seconds: float = 0.0
     runs_at_once: int = 1  # the most that ever shared the device with it
@@ -253,30 +255,38 @@ class Run:
     def _end_task(self, task: int) -> None:
         if self.plan.boundaries:
             self.learner.end_task()
-        row = self._evaluate(task)
+        last = task == self.plan.num_tasks - 1
+        row = self._evaluate(task, compare=last and self.config.output.predictors)
         for name, accuracies in row.items():
             self.cursor.rows.setdefault(name, []).append(accuracies)
         self._record({"kind": "task", "task": task, "accuracy": row})
-        if task == self.plan.num_tasks - 1:
+        if last:
             counts = self._confusion.tolist()
             self._record({"kind": "confusion", "task": task, "classes": self.plan.task_classes, "counts": counts})
 
-    def _evaluate(self, task: int) -> dict[str, list[float]]:
-        """Accuracy in percent on each task so far, for each score table."""
+    def _evaluate(self, task: int, compare: bool = False) -> dict[str, list[float]]:
+        """Accuracy in percent on each task so far, for each score table; ``compare``: note all that could predict."""
         if self.learner.engine.device.type == "cuda":
             torch.cuda.synchronize(self.learner.engine.device)  # steps still under way are training time
         begin = time.perf_counter()
-        row: dict[str, list[float]] = {}
+        primary, chosen = self.learner.primary, self.learner.config
+        scores = self.learner.scores_by_all if compare else self.learner.scores
+        prefix = f"{chosen.weights}/{chosen.statistics}/" if compare else ""
+        found: dict[str, list[float]] = {}
         self._confusion.zero_()
         for rows in self._test_rows[: task + 1]:
-            tables = self.learner.scores(self.dataset.test_images[rows.to(self.dataset.test_images.device)])
+            tables = scores(self.dataset.test_images[rows.to(self.dataset.test_images.device)])
             labels = self.dataset.test_labels[rows]
             guesses = {name: table.argmax(1).cpu() for name, table in tables.items()}
             for name, guess in guesses.items():
-                row.setdefault(name, []).append(100 * (guess == labels).sum().item() / len(labels))
-            self._confusion += confusion(guesses[self.learner.primary], labels, len(self._confusion))
-        primary = row[self.learner.primary]
-        self._accuracy = sum(primary) / len(primary)
+                found.setdefault(name, []).append(100 * (guess == labels).sum().item() / len(labels))
+            self._confusion += confusion(guesses[prefix + primary], labels, len(self._confusion))
+        if compare:
+            self.cursor.predictors = found
+        row = {name.removeprefix(prefix): accuracies for name, accuracies in found.items() if name.startswith(prefix)}
+        if primary != ENSEMBLE:
+            row.pop(ENSEMBLE, None)
+        self._accuracy = sum(row[primary]) / len(row[primary])
         self.cursor.eval_seconds += time.perf_counter() - begin
         return row
 

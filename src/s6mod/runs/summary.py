@@ -25,6 +25,7 @@ def summary(run: "Run") -> dict[str, Any]:
         "primary": learner.primary,
         "metrics": {name: Metrics.of(AccuracyMatrix.from_rows(rows)).plain() for name, rows in cursor.rows.items()},
         "matrices": cursor.rows,
+        **({"predictors": cursor.predictors} if cursor.predictors else {}),
         "steps": cursor.position,
         "ms_per_step": 1000 * cursor.seconds / cursor.position,
         "train_seconds": cursor.seconds,

@@ -76,7 +76,7 @@ def require(names: Iterable[str]) -> None:
         for library in KNOWN[check_name(name)][1] if name in KNOWN else ():
             if importlib.util.find_spec(library) is None:
                 raise ConfigError(
-                    f"expected {library} for the tracker {name}, got none installed; run: pip install 's6mod[{name}]'"
+                    f"expected {library} for the tracker {name}, got none installed; run: pip install -e '.[{name}]'"
                 )
 
 

@@ -15,6 +15,7 @@ from s6mod.experiments.costs import Cost, cost
 from s6mod.experiments.sweep import numbers, refuse_device
 from s6mod.presets import datasets
 from s6mod.runs.cells import Cell, parse, whole_field
+from s6mod.runs.compose import fitted
 from s6mod.runs.config import RunConfig
 from s6mod.tuning.space import Space, lay, parse_space
 
@@ -106,7 +107,7 @@ class Tuning:
         judged_by = {"data": {"held_out": self.config.held_out}}
         values = merge(merge(merge(self.cell.values(), judged_by), self.preset(params)), self.elsewhere)
         output = {"output": {"keep_checkpoint": False}}  # there will be many
-        return RunConfig.parse(merge(values, output) | {"seed": seed})
+        return RunConfig.parse(fitted(merge(values, output)) | {"seed": seed})
 
     def on_present_data(self) -> "Tuning":
         """The same on the contents that own data has now; data that is not there is refused."""

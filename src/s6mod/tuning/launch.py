@@ -12,6 +12,7 @@ import torch
 
 from s6mod.allocator import keep_freed_memory
 from s6mod.config import merge
+from s6mod.registry import Brought
 from s6mod.runs.execute import Interrupted, stopping_politely
 from s6mod.tuning.config import Tuning
 from s6mod.tuning.study import Worker
@@ -27,7 +28,7 @@ def launch(tuning: Tuning, devices: Sequence[str], threads: int, say: Callable[[
             for device in devices:
                 ours, theirs = context.Pipe(duplex=False)
                 there = replace(tuning, elsewhere=merge(tuning.elsewhere, {"engine": {"device": device}}))
-                process = context.Process(target=_work, args=(theirs, there, threads), daemon=True)
+                process = context.Process(target=_work, args=(theirs, there, threads, Brought.here()), daemon=True)
                 process.start()
                 theirs.close()
                 workers[ours] = process
@@ -62,7 +63,8 @@ def _last_word(process: ForkServerProcess) -> str:
     return f"a worker ended with code {process.exitcode}; its trial goes back to the queue; see whether memory ran out"
 
 
-def _work(connection: Connection, tuning: Tuning, threads: int) -> None:
+def _work(connection: Connection, tuning: Tuning, threads: int, own: Brought) -> None:
+    """One worker; ``own``: parts that its runs may need, imported by now."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells the whole group; ours is told by its parent
     keep_freed_memory()
     torch.set_num_threads(threads)

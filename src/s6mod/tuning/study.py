@@ -35,7 +35,7 @@ BEGUN, FAILURE, SEEDS, VERSIONS = "begun", "failure", "seeds", "versions"  # wha
 def require_optuna() -> None:
     """Refuse, before any work is done, where there is nothing to tune with."""
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("expected optuna for tuning, got none installed; run: pip install 's6mod[hpo]'")
+        raise ConfigError("expected optuna for tuning, got none installed; run: pip install -e '.[hpo]'")
 
 
 def open_study(tuning: Tuning) -> Any:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from s6mod.cli.stream import show_stream, stream_config
 from s6mod.data import Dataset, load
 from s6mod.errors import ConfigError
+from s6mod.report.stream_table import show_stream, stream_config
 
 
 def test_the_stream_shown_is_the_one_that_train_would_see():

@@ -1,38 +1,37 @@
 """What ``s6mod data NAME --stream ... --plot FILE`` shows: a stream plan as a table of tasks and as a picture."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-if TYPE_CHECKING:  # torch is loaded when a command runs, not when it is described
-    from s6mod.data import Dataset, StreamConfig, StreamPlan
+from s6mod.config import assign
+from s6mod.data import Dataset, StreamConfig, StreamPlan, make_plan
+from s6mod.errors import ConfigError
+from s6mod.presets import preset
+from s6mod.report.stream_picture import plot_plan
+from s6mod.runs.compose import fitted
 
 
-def stream_config(dataset: str, assignments: list[str]) -> "StreamConfig":
-    """The stream that ``s6mod train --data dataset`` would see, with each ``key=value`` applied."""
-    from s6mod.config import assign
-    from s6mod.data import StreamConfig
-    from s6mod.errors import ConfigError
-    from s6mod.presets import preset
+def stream_config(data: str | Mapping[str, Any], assignments: Sequence[str]) -> StreamConfig:
+    """The stream that ``s6mod train --data`` would see, with each ``key=value`` applied.
 
-    values = preset("er", "none", dataset, None).get("stream", {})
+    ``data``: its name, or the fields of its configuration.
+    """
+    fields = {"name": data} if isinstance(data, str) else dict(data)
+    values = preset("er", "none", fields["name"], None).get("stream", {})
     for assignment in assignments:
         if "=" not in assignment:
             raise ConfigError(f"expected key=value, got {assignment!r}; write for instance kind=blurry")
         values = assign(values, assignment)
-    return StreamConfig.parse(values)
+    return StreamConfig.parse(fitted({"data": fields, "stream": values})["stream"])
 
 
-def show_stream(
-    dataset: "Dataset", config: "StreamConfig", seed: int, out: Path | None, console: Console
-) -> "StreamPlan":
+def show_stream(dataset: Dataset, config: StreamConfig, seed: int, out: Path | None, console: Console) -> StreamPlan:
     """Print the plan of ``dataset`` under ``config`` and ``seed``; draw it into ``out`` if that is given."""
-    from s6mod.data import make_plan
-    from s6mod.report.stream_picture import plot_plan
-
     plan = make_plan(dataset.train_labels, dataset.num_classes, config, seed)
     title = f"{dataset.name}, {config.kind} stream, seed {seed}"
     lines = [
@@ -47,7 +46,7 @@ def show_stream(
     return plan
 
 
-def _table(plan: "StreamPlan", dataset: "Dataset") -> Table:
+def _table(plan: StreamPlan, dataset: Dataset) -> Table:
     """One row for each task."""
     table = Table(box=None, padding=(0, 1, 0, 0), expand=True)
     for column in ("task", "batches", "samples", "of its own classes"):

@@ -1,0 +1,87 @@
+"""A question carried out: what is missing of its runs is run, and the answer is written and shown."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from s6mod.analysis.question import Question, answers
+from s6mod.analysis.study import Study
+from s6mod.columns import align
+from s6mod.errors import ConfigError
+from s6mod.experiments.perform import Means, ending, perform
+from s6mod.experiments.sweep import numbers, sweep_of
+from s6mod.paper.render import show
+from s6mod.report.matrix_picture import require_matplotlib
+from s6mod.runs.compose import elsewhere
+from s6mod.runs.store import scan
+
+
+@dataclass(frozen=True)
+class How:
+    """How the runs of a question are found and run."""
+
+    out: Path  # parent of the run folders
+    store: list[Path] | None  # where else done runs are looked for; None: results, if there
+    data_root: str | None
+    means: Means
+    no_run: bool  # answer from what is finished
+    yes: bool
+    quiet: bool
+
+
+def carry_out(
+    question: Question, seeds: str, to: Path | None, how: How, warn: Callable[[list[str]], None]
+) -> tuple[int, list[str]]:
+    """Run what is missing, answer from all finished runs, show and write the answer; exit code and last words."""
+    folder = to or how.out / "studies" / question.name
+    check_figures(folder)
+    folders = [how.out, *(how.store if how.store is not None else [Path("results")])]
+    found = scan(folder for folder in folders if folder.is_dir() or folder in (how.store or []))
+    warn(found.problems)
+    wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
+    place = elsewhere(how.means.device, how.data_root)
+    todo = sweep_of(wanted, {}, place, how.out, found)
+    console, outcome = Console(emoji=False), None
+    if not how.no_run:
+        outcome = perform(todo, how.means.launcher(todo, how.out), console, how.yes, how.quiet)
+    runs = todo.finished()
+    if runs or how.no_run:
+        names = {(run.hash, run.own_data) for run in runs}  # a sweep takes each in one precision, whichever it finds
+        same = [run for run in found.finished if (run.hash, run.own_data) in names]
+        every = {run.path: run for run in (*same, *runs)}
+        deliver(question.answer(answers(question, list(every.values()), todo.trainings, place)), folder, console)
+    return (0, []) if outcome is None else ending(todo, outcome, len(runs))
+
+
+def study_of(runs: list[Path], make: Callable[[], Study], to: Path | None) -> None:
+    """A study of finished runs: made, written and shown."""
+    beside = (runs[0] if runs[0].name else runs[0].absolute()).parent / "studies"  # also of the present folder
+    check_figures(to or beside)
+    study = make()
+    deliver(study, to or beside / study.name, Console(emoji=False))
+
+
+def check_figures(folder: Path) -> None:
+    """Refuse before the work, not after it, figures that could not be drawn or written there."""
+    require_matplotlib()
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(
+            f"expected a folder that can be written for figures and tables, got {folder}; choose another --to"
+        )
+
+
+def deliver(study: Study, folder: Path, console: Console) -> None:
+    """Write a study's files, print its tables and say where the files are."""
+    study.write(folder)
+    if study.filled is not None:
+        show(study.filled, console)
+    for each in study.tables:
+        console.print(each.title, style="bold", highlight=False, markup=False)
+        for line in align([each.columns, *each.rows], frozenset({0})):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(study.text, highlight=False, markup=False)
+    console.print(str(folder), soft_wrap=True, highlight=False, markup=False)

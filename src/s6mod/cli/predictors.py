@@ -1,0 +1,31 @@
+"""``s6mod predictors``: which weights, statistics and scores predict best, from the same trainings."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s6mod.cli.app import app
+
+
+@app.command()
+def predictors(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Folders with runs or records (default: runs and results, if there).")
+    ] = None,
+    cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
+) -> None:
+    """Final accuracy by weights, BatchNorm statistics and scores, best first; one column a cell, mean over seeds."""
+    from s6mod.errors import ConfigError
+    from s6mod.paper.predictors import compared, lines
+    from s6mod.runs.store import homes, scan
+
+    found = scan(folders or homes())
+    table = compared(run for run in found.finished if cell is None or cell in run.cell)
+    for problem in found.problems:
+        typer.echo(f"warning: {problem}", err=True)
+    if not table.rows:
+        raise ConfigError(
+            "expected a finished run that scored what could predict, got none; run one with output.predictors=true"
+        )
+    typer.echo("\n".join(lines(table)))
