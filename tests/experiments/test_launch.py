@@ -51,7 +51,7 @@ def batch(found):
 def table(out):
     """All that a table says, but for times and versions."""
     rows = filled("all", Results(scan([out]).finished)).rows
-    return [(row.section, row.learner, row.seeds, row.ours, row.gain, row.held) for row in rows]
+    return [(row.section, row.learner, row.seeds, row.ours, row.gain, row.bytes_held) for row in rows]
 
 
 # --- a batch, in this process -----------------------------------------------------------------------------------
