@@ -1,6 +1,7 @@
 import errno
 import json
 import multiprocessing
+import pwd
 import re
 import signal
 import subprocess
@@ -342,3 +343,92 @@ def test_bench_refuses_changes_that_it_would_not_measure(call, change):
     code, _, err = call("bench", "--branches", f"none,s6mod/{change}")
     assert code == 2
     assert f"got '{change}'" in err
+
+
+@pytest.fixture
+def homeless(monkeypatch):
+    """A user without a passwd entry and without HOME, as in many containers."""
+
+    def nobody(*_):
+        raise KeyError
+
+    for name in ("HOME", "S6MOD_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_user_without_a_home_can_train_on_digits_and_list_and_report_runs(tmp_path, call):
+    assert call("train", "--data", "digits", "--quiet", "--out", tmp_path / "runs" / "r", *QUICK)[0] == 0
+    assert call("runs", tmp_path / "runs")[0] == 0
+    assert call("report", tmp_path / "runs", "--store", tmp_path / "runs", "--out", tmp_path / "page.html")[0] == 0
+    assert call("data", "--data-root", tmp_path)[0] == 0
+    assert call("data", "digits", "--data-root", tmp_path)[0] == 0
+
+
+@pytest.mark.usefixtures("homeless")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data"], ["data", "cifar10"], ["train", "--data", "cifar10"], ["train", "--data", "~/x"], ["data", "~/x"],
+        ["train", "--data", "~nobody-at-all/x"], ["train", "--data-root", "~nobody-at-all/x"],
+        ["data", "--data-root", "~nobody-at-all/x"], ["sweep", "er/mine/200", "--yes"],
+    ],
+)  # fmt: skip
+def test_what_needs_a_home_and_has_none_is_one_sentence(call, words):
+    code, out, err = call(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "expected a home folder" in err
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [
+        ("memory_size=10000000000000", "less than or equal to 1000000000"),
+        ("method.network.width=100000", "less than or equal to 10000"),
+        ("num_classes=1000000000", "less than or equal to 1000000"),
+        ("engine.eval_batch=10000000000000000000", "expected a whole number of at most"),
+        ("method.augment.attempts=10000000000000000000", "expected a whole number of at most"),
+    ],
+)
+def test_numbers_beyond_reason_are_refused_at_the_door(tmp_path, call, assignment, why):
+    code, _, err = call("train", "--data", "digits", "--out", tmp_path / "r", "--set", assignment)
+    assert (code, err.count("\n")) == (2, 1)
+    assert assignment.partition("=")[0].rpartition(".")[2] in err
+    assert why in err
+    assert not (tmp_path / "r").exists()
+
+
+LIMITED = """
+import resource, sys
+import torch
+from s6mod.cli import main
+from s6mod.errors import ResourceError
+from s6mod.learner import Learner
+
+torch.set_num_threads(1)
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30,) * 2)
+try:
+    Learner(num_classes=10, memory_size=100_000_000).build((3, 32, 32))
+except ResourceError as error:
+    print(error, file=sys.stderr)
+for field in ("memory_size=100000000", "branch.d_inner=100000000", "method.augment.attempts=1000000000"):
+    sys.argv = ["s6mod", "train", "--quiet", "--branch", "s6mod", "--set", field, "--out", sys.argv[-1]]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 2, end
+"""
+
+
+def test_memory_that_is_not_there_is_one_sentence(tmp_path):
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = done.stderr.splitlines()
+    assert len(said) == 4
+    assert [line.removeprefix("error: ").partition(", got")[0] for line in said] == [
+        "expected enough memory for the learner",
+        "expected enough memory for the learner",
+        "expected enough memory for the learner",
+        "expected enough memory for this command",
+    ]

@@ -22,7 +22,7 @@ from s6mod.methods import Method, base, methods
 from s6mod.runs.records import export
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 IDS = [page.name for page in PAGES]
 
 

@@ -17,10 +17,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from s6mod import retired
 from s6mod.errors import ConfigError
+from s6mod.files import DEEPEST
+
+MOST_VALUES = 100_000  # in one YAML text
+LARGEST = 2**53 - 1  # whole number, which every reader of JSON takes as it is
 
 
 class Config(BaseModel):
@@ -31,6 +35,13 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    @field_validator("*")
+    @classmethod
+    def _countable(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ConfigError(f"expected a whole number of at most {LARGEST}, got {_shortened(value)}; lower it")
+        return value
+
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
@@ -38,14 +49,14 @@ class Config(BaseModel):
             text = json.dumps(retired.without(dict(values), retired_in(cls)), default=_plain_number)
         except ConfigError:
             raise
-        except (TypeError, ValueError) as error:  # the latter: a value that holds itself
+        except (TypeError, ValueError, RecursionError) as error:  # the last two: one that holds itself, or is too deep
             raise ConfigError(
                 f"expected plain values in the configuration, got one that JSON cannot hold: {error}"
             ) from None
         try:
             return cls.model_validate_json(text)  # JSON mode: lists may stand for tuples, yet "1" is not the number 1
         except ValidationError as error:
-            raise ConfigError(_one_sentence(cls, error, json.loads(text))) from None
+            raise ConfigError(_one_sentence(cls, error, text)) from None
 
     def plain(self) -> dict[str, Any]:
         """The whole tree as plain JSON values, defaults included."""
@@ -88,13 +99,17 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"expected key=value, got {assignment!r}; write for instance method.optimizer.lr=0.001")
+    parts = key.strip().split(".")
+    if len(parts) > DEEPEST:
+        raise ConfigError(f"expected a dotted key of at most {DEEPEST} parts, got {len(parts)}; shorten it")
     try:
-        value: Any = yaml.load(text, _Loader)
-    except _NOT_YAML:
+        value: Any = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except _NOT_YAML as error:
         raise ConfigError(
-            f"expected a YAML value after {key}=, got {text!r}; quote text that has special characters"
+            f"expected a YAML value after {key}=, got {_shortened(text)}{_beyond(error)}; "
+            "quote text that has special characters"
         ) from None
-    for part in reversed(key.strip().split(".")):
+    for part in reversed(parts):
         value = {part: value}
     return merge(values, value)
 
@@ -102,12 +117,12 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
     except _NOT_YAML as error:
         where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else ""
+        line = f" at line {where.line + 1}" if where else _beyond(error)
         raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
     if not isinstance(values, dict):
         raise ConfigError(
@@ -127,12 +142,30 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
 class _Loader(yaml.SafeLoader):
     """YAML as people mean it: ``off``, ``no`` and ``1e-3`` are not booleans and text, as old YAML has it.
 
-    Nor are ``0200`` and ``1:30`` whole numbers of base 8 and 60; and no value holds itself.
+    Nor are ``0200`` and ``1:30`` whole numbers of base 8 and 60; and no value holds itself. A value may be named and
+    used again, but a short file cannot stand for one without end.
     """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.deep_construct = True  # each value is made whole, so one that is its own part is refused
+        self.depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """One value with its parts; too deep a one is left at once, as the scanner slows down with every level."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _BeyondReasonError
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The tree of the text, before any value is made of it, if what is used again does not make it too large."""
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _measure(node, {})
+        return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """A whole number, decimal unless it begins with 0x or 0o."""
@@ -140,8 +173,35 @@ class _Loader(yaml.SafeLoader):
         return int(text, 0 if "x" in text or "o" in text else 10)
 
 
+class _BeyondReasonError(yaml.YAMLError):
+    """YAML whose values are too many or too deep."""
+
+
+def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Values and levels below a node, with what is used again counted each time."""
+    if id(node) not in known:
+        known[id(node)] = (1, DEEPEST)  # for one that holds itself
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        below = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in pairs for part in pair]
+        measures = [_measure(part, known) for part in below]
+        values, levels = 1 + sum(size for size, _ in measures), 1 + max((depth for _, depth in measures), default=0)
+        if values > MOST_VALUES or levels > DEEPEST:
+            raise _BeyondReasonError
+        known[id(node)] = values, levels
+    return known[id(node)]
+
+
+def _beyond(error: Exception) -> str:
+    return ", nested or repeated beyond reason" if isinstance(error, _BeyondReasonError | RecursionError) else ""
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:160]} ... ({len(text) - 160} characters more)"
+
+
 # A date or a tag that its text does not fit raises what Python raises for it.
-_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError)
+_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.yaml_implicit_resolvers = {
     letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float"))]
@@ -160,17 +220,17 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _one_sentence(cls: type[BaseModel], error: ValidationError, values: dict[str, Any]) -> str:
+def _one_sentence(cls: type[BaseModel], error: ValidationError, text: str) -> str:
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     where = ".".join(path) or "the configuration"
     if first["type"] == "extra_forbidden":
-        return f"expected a known configuration key, got {where!r}; {_hint(cls, path, error, values)}"
+        return f"expected a known configuration key, got {where!r}; {_hint(cls, path, error, json.loads(text))}"
     if first["type"] == "value_error":  # raised by a validator of ours, already a sentence
         return f"{where}: {first['ctx']['error']}"
     if first["type"] == "missing":
         return f"expected a value for {where!r}, got none; set it"
-    return f"expected for {where!r}: {first['msg'].lower()}, got {first['input']!r}; change the value"
+    return f"expected for {where!r}: {first['msg'].lower()}, got {_shortened(first['input'])}; change the value"
 
 
 def _hint(cls: type[BaseModel], path: list[str], error: ValidationError, values: dict[str, Any]) -> str:

@@ -4,9 +4,26 @@ Each message is one sentence: what was expected, what came, what to do. The comm
 traceback and exits with 2; anything else that is raised is a bug in this package.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# How torch says that memory is not there, on a CPU or a GPU, or that nobody could have so much.
+_SHORT = ("can't allocate memory", "not enough memory", "out of memory", "storage size calculation overflowed")
+
+
+def printable(text: str) -> str:
+    """The text with escapes (``\\x1b``) for what a terminal would obey instead of showing it."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
 
 class S6modError(Exception):
-    """Base of every error that is the input's fault, not the program's."""
+    """Base of every error that is the input's fault, not the program's.
+
+    What it quotes may have come from anywhere, so its sentence is made printable.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(S6modError, ValueError):
@@ -23,3 +40,20 @@ class DataError(S6modError):
 
 class CheckpointError(S6modError):
     """A saved state that is missing, damaged or from another configuration."""
+
+
+class ResourceError(S6modError, MemoryError):
+    """Memory that is not there."""
+
+
+@contextmanager
+def memory_for(what: str, advice: str) -> Iterator[None]:
+    """If memory runs out meanwhile, say for what, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error).partition("\n")[0]
+        short = isinstance(error, MemoryError) or any(words in said.lower() for words in _SHORT)
+        if isinstance(error, S6modError) or not short:
+            raise
+        raise ResourceError(f"expected enough memory for {what}, got: {said or 'too little'}; {advice}") from error

@@ -166,10 +166,19 @@ class ReplayMemory:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state saved from a memory of the same size and image shape."""
+        mine = self.state_dict()
+        pairs = [(name, state[name], mine[name]) for name in ("images", "labels", "tasks")]
+        pairs += [(name, state["values"][name], mine["values"][name]) for name in self.values]
+        for name, saved, wanted in pairs:
+            if saved.shape != wanted.shape:
+                raise ValueError(f"{name} of shape {tuple(saved.shape)} for {tuple(wanted.shape)}")
+        filled, seen = state["filled"], state["seen"]
+        if not isinstance(filled, int) or not isinstance(seen, int) or filled != min(self.size, seen) or filled < 0:
+            raise ValueError(f"{filled!r} images of {seen!r} in a memory of {self.size}")
         self.images[: self.size].copy_(state["images"])
         self.labels.copy_(state["labels"])
         self.tasks.copy_(state["tasks"])
         self.device_labels[: self.size].copy_(self.labels.clamp(min=0))
         for name, value in self.values.items():
             value[: self.size].copy_(state["values"][name])
-        self.filled, self.seen = state["filled"], state["seen"]
+        self.filled, self.seen = filled, seen

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from s6mod.config import Config, nearest
 from s6mod.errors import ConfigError
+from s6mod.files import expanded
 
 
 class NamedConfig(Config):
@@ -59,7 +60,7 @@ class Plugins:
         This runs its code, so the words come from a person's command and never from what is stored of a run.
         """
         for word in words:
-            path = Path(word).expanduser()
+            path = expanded(word)
             is_file = path.suffix == ".py"
             name = str(path.absolute()) if is_file else word
             with self._lock:

@@ -58,3 +58,21 @@ def test_a_device_among_the_fields_starts_nothing(tune):
     code, said, tuning = tune("er", "--set", "engine.device=cuda")
     assert (code, tuning) == (2, None)
     assert "give --device" in said
+
+
+@pytest.mark.parametrize("words", [["--set", "stream.limit=100"], ["--tasks", "4", "--set", "stream.limit=900"]])
+def test_more_tasks_than_the_stream_comes_to_are_refused_before_any_trial(tune, words):
+    code, said, tuning = tune("er/digits/200", *words)
+    assert (code, tuning, said.count("\n")) == (2, None, 1)
+    assert "expected fewer tasks to tune on than the stream's" in said
+    assert "lower --tasks" in said
+
+
+def test_a_study_without_a_complete_trial_says_why_the_first_failed(tune, monkeypatch):
+    trials = [SimpleNamespace(user_attrs=attributes) for attributes in ({}, {"failure": "expected x, got y; do z"})]
+    study = SimpleNamespace(get_trials=lambda deepcopy: trials)
+    monkeypatch.setattr("s6mod.tuning.search.open_study", lambda tuning: study)
+    monkeypatch.setattr("s6mod.tuning.search.write_outcome", lambda tuning, study: None)
+    code, said, _ = tune("er/digits/200")
+    assert code == 2
+    assert "expected a complete trial, got none, the first as: expected x, got y; do z; see all in" in said

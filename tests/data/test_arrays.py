@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -123,3 +125,22 @@ def test_tensors_without_values_in_place_are_refused(change, got):
         as_uint8_images(change(torch.rand(2, 3, 4, 4)))
     with pytest.raises(InputError, match=f"expected labels as a dense tensor with values, got a .*{got}; convert it"):
         as_labels(change(torch.tensor([1, 2])))
+
+
+DTYPES = sorted({value for value in vars(torch).values() if isinstance(value, torch.dtype)}, key=str)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_images_and_labels_of_any_dtype_are_taken_or_refused_in_one_sentence(dtype):
+    for take, size in ((as_uint8_images, (2, 3, 8, 8)), (as_labels, (4,))):
+        try:
+            given = torch.zeros(size).to(dtype)
+        except (RuntimeError, NotImplementedError):  # nobody can make one so
+            given = torch.empty(size, dtype=dtype)
+        with suppress(InputError):
+            assert len(take(given)) == size[0]
+
+
+def test_floats_of_eight_bits_are_refused_with_what_to_do():
+    with pytest.raises(InputError, match=r"got float8_e4m3fn; convert them with x\.float\(\)"):
+        as_uint8_images(torch.zeros(1, 3, 8, 8).to(torch.float8_e4m3fn))

@@ -3,14 +3,19 @@ import json
 import os
 import signal
 import threading
+from contextlib import suppress
+from copy import deepcopy
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from states import write_state
 
 from s6mod.engine import checkpoint
 from s6mod.engine.checkpoint import Snapshot, Writer, read_state
-from s6mod.errors import CheckpointError
+from s6mod.errors import CheckpointError, S6modError
+from s6mod.learner import Learner
 
 TREE = {
     "weights": {
@@ -195,7 +200,9 @@ def test_a_file_in_the_way_is_named(tmp_path):
         write_state(tmp_path / "file", TREE, {})
 
 
-@pytest.mark.parametrize("content", ["[]", "7", "{}", "null"])
+@pytest.mark.parametrize(
+    "content", ["[]", "7", "{}", "null", "[" * 100_000, '{"tensors": ' + "[" * 500 + "]" * 500 + "}"]
+)
 def test_a_state_that_is_other_json_is_damaged(tmp_path, content):
     (tmp_path / "state.json").write_text(content)
     with pytest.raises(CheckpointError, match="damaged"):
@@ -221,3 +228,102 @@ def test_a_forked_process_writes_too(tmp_path):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert_same(TREE, read_state(tmp_path / "theirs")[0])
+
+
+@pytest.fixture(scope="module", params=[("er", None), ("der++", 0.9)], ids=["er", "values and averages"])
+def saved(tmp_path_factory, request):
+    """The state of a small learner that has learned, as it was saved."""
+    folder, (method, average) = tmp_path_factory.mktemp("saved"), request.param
+    learner = Learner(
+        {"name": method, "network": {"width": 2}, "memory_batch": 4},
+        {"name": "s6mod", "d_inner": 6, "num_patterns": 2, "state_dim": 2, "dt_rank": 2},
+        num_classes=4,
+        memory_size=6,
+        average=average,
+    )
+    for _ in range(2):
+        learner.learn(torch.rand(4, 3, 8, 8), [0, 1, 2, 3])
+    learner.save(folder)
+    return read_state(folder)
+
+
+def places(tree):
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        yield tree, key
+        yield from places(value)
+
+
+VALUES = st.sampled_from(
+    [..., None, -1, 10**9, 10**40, 0.5, "x", "\x1b[31m", [], {}, [1], {"a": 1}, torch.zeros(()), torch.zeros(3, 2),
+     torch.full((4,), 7), torch.zeros(5, dtype=torch.uint8), {"$tensor": "nothing"}]
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 10**6), VALUES)
+def test_an_edited_state_under_a_right_digest_is_one_sentence_or_a_learner_that_learns(
+    saved, tmp_path_factory, place, value
+):
+    folder, (tree, header) = tmp_path_factory.mktemp("edited"), deepcopy(saved)
+    found = list(places({"tree": tree, "header": header}))[2:]
+    holder, key = found[place % len(found)]
+    if value is ...:
+        del holder[key]
+    else:
+        holder[key] = deepcopy(value)
+    with suppress(TypeError):  # no file could hold it
+        write_state(folder, tree, header)
+    told = ""
+    try:
+        learner = Learner.load(folder)
+        if learner.image_shape is not None:
+            learner.learn(torch.rand(4, 3, 8, 8), [0, 1, 2, 3])
+            learner.predict(torch.rand(2, 3, 8, 8))
+            learner.scores_by_all(torch.rand(2, 3, 8, 8))
+            learner.losses()
+    except S6modError as error:
+        told = str(error)
+    assert told.isprintable()
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize("value", [torch.tensor(-10.0), torch.tensor(torch.inf), torch.zeros(1), 7, None])
+@pytest.mark.parametrize("saved", [("der++", 0.9)], indirect=True)
+def test_an_average_of_no_number_of_updates_is_one_sentence(saved, tmp_path, value):
+    tree, header = deepcopy(saved)
+    tree["average"]["updates"] = value
+    write_state(tmp_path, tree, header)
+    with pytest.raises(CheckpointError, match="does not fit its configuration"):
+        Learner.load(tmp_path)
+
+
+@pytest.mark.parametrize("saved", [("der++", 0.9)], indirect=True)
+def test_values_of_the_memory_are_those_of_its_rows(saved, tmp_path):
+    tree, header = deepcopy(saved)
+    values = tree["memory"]["values"]
+    values |= {name: value[:1] for name, value in values.items()}
+    write_state(tmp_path, tree, header)
+    with pytest.raises(CheckpointError, match="does not fit its configuration"):
+        Learner.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"tensors": "../x"}, {"tensors": "/dev/zero"}, {"tensors": 7}, {"tree": 7}, {"sha256": 1}]
+)
+def test_a_state_whose_parts_are_something_else_is_damaged_whatever_its_digest_says(tmp_path, change):
+    write_state(tmp_path, TREE, {})
+    content = json.loads((tmp_path / "state.json").read_text()) | change
+    del content["digest"]
+    (tmp_path / "state.json").write_text(json.dumps({"digest": checkpoint._digest(content)} | content))
+    with pytest.raises(CheckpointError, match="damaged or missing"):
+        read_state(tmp_path)
+
+
+@pytest.mark.parametrize("part", ["format", "header", "tensors", "sha256", "tree"])
+def test_a_state_without_one_of_its_parts_is_one_sentence(tmp_path, part):
+    write_state(tmp_path, TREE, {})
+    content = json.loads((tmp_path / "state.json").read_text())
+    del content["digest"], content[part]
+    (tmp_path / "state.json").write_text(json.dumps({"digest": checkpoint._digest(content)} | content))
+    with pytest.raises(CheckpointError, match="damaged" if part != "format" else "got format None"):
+        read_state(tmp_path)

@@ -5,9 +5,11 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from s6mod.report.charts import Dots, Series, dots, heat_map, lines, ticks
-from s6mod.report.svg import LEVELS, short
+from s6mod.report.svg import LEVELS, short, span
 
 HOSTILE = '</svg><script>alert("1")</script>&'
 
@@ -229,3 +231,37 @@ TICKS = [
 @pytest.mark.parametrize(("low", "high", "expected"), TICKS)
 def test_ticks_are_round(low, high, expected):
     assert ticks(low, high, 5) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "ys",
+    [
+        [1e20, 1e20], [1e20, 1e20 + 2**14], [1.7e308, 2.0], [1.7e308, -1.7e308], [1.7e308, 1.7e308], [5e-324, 0.0],
+        [1e-300, 2e-300], [-1e16], [0.0], [1.0, 1.0 + 2**-52], [None, 1e38, 3e38],
+    ],
+)  # fmt: skip
+def test_values_of_any_size_as_a_run_that_diverged_has_them_are_drawn_within_the_plot(ys):
+    figure = lines("a", "t", [Series("er", range(len(ys)), ys, note="seed 0")], "x", "y")
+    across = [float(y) for y in re.findall(r"[ML]-?[\d.]+ (-?[\d.]+)", figure.svg)]
+    assert all(0 <= y <= 300 for y in across)
+    assert all(len(text) < 40 for text in texts(figure) if text)
+    assert [row[3] for row in table(figure)[1:]] == ["" if y is None else f"{y:.6g}" for y in ys]
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.none() | FINITE, min_size=1, max_size=6).filter(any))
+def test_any_finite_numbers_can_be_drawn_as_lines_and_as_tiles(values):
+    drawn(lines("a", "t", [Series("er", range(len(values)), values)], "x", "y"))
+    top = max((value for value in values if value is not None), default=0.0) or 1.0
+    names = [str(number) for number in range(len(values))]
+    drawn(heat_map("a", "t", [values], ["row"], names, "x", "y", "", top, square=False))
+
+
+@settings(max_examples=200, deadline=None)
+@given(FINITE, FINITE)
+def test_ticks_are_few_whatever_they_cover(low, high):
+    low, high = span([low, high])
+    assert 1 <= len(ticks(low, high, 5)) <= 20

@@ -173,6 +173,21 @@ def test_a_run_that_diverged_shows_gaps_and_no_number(runs, tmp_path):
     assert "None" not in read.text
 
 
+@pytest.mark.parametrize("size", [1e20, 1.7e308, 5e-324])
+def test_a_run_whose_losses_have_left_all_bounds_has_its_page(runs, tmp_path, call, size):
+    folder = shutil.copytree(next(runs.glob("er+s6mod-*seed0*")), tmp_path / "run")
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    for record in records:
+        for part in ("terms", "figures"):
+            record[part] = {
+                name: [size] * len(value) if isinstance(value, list) and value[0] is not True else size
+                for name, value in record.get(part, {}).items()
+            }
+    (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    code, _, err = call("report", folder, "--out", tmp_path / "page.html", "--store", runs)
+    assert (code, err) == (0, "")
+
+
 def test_watching_goes_on_until_the_run_ends(runs, tmp_path, call, monkeypatch):
     folder = shutil.copytree(next(runs.glob("er-*seed0*")), tmp_path / "run")
     result = (folder / "result.json").read_text()
@@ -431,6 +446,14 @@ def ragged_matrices(folder):
     (folder / "result.json").write_text(json.dumps(result, indent=1))
 
 
+def deep_records(folder):
+    (folder / "records.jsonl").write_text("[" * 100_000 + "\n")
+
+
+def deep_result(folder):
+    (folder / "result.json").write_text('{"format": 1, "config": ' + "[" * 100_000)
+
+
 def records_with(**parts):
     def damage(folder):
         (folder / "records.jsonl").write_text(json.dumps({"step": 1, "task": 0, **parts}) + "\n")
@@ -447,8 +470,13 @@ def damaged_config(folder):
     "damage",
     [
         damaged_records, records_without_terms, damaged_result, damaged_matrices, ragged_matrices, damaged_config,
+        deep_records, deep_result,
         records_with(kind="task", accuracy={}), records_with(kind="evaluation", accuracy={"head": []}),
         records_with(kind="task", accuracy={"head": [None]}),
+        records_with(kind="task", accuracy={"head": [1e308, 1e308]}),
+        records_with(kind="step", terms={"ce": "1"}, figures={}),
+        records_with(kind="step", terms={"ce": 10**400}, figures={}),
+        records_with(kind="step", terms={}, figures={"sigma": [["a"]]}), records_with(kind="x", step=10**400),
         records_with(kind="confusion", classes=[[3]], counts=[]),
         records_with(kind="confusion", classes=[[0]], counts=[["a"]]),
     ],
@@ -466,7 +494,14 @@ RAGGED = {"tables": [{"title": "T", "columns": ["a"], "rows": [[1, 2]]}]}
 
 
 @pytest.mark.parametrize(
-    "study", ["", "[]", "{}", *(json.dumps(STUDY | part) for part in ({"kind": "run"}, {"figures": [1]}, RAGGED))]
+    "study",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        *(json.dumps(STUDY | part) for part in ({"kind": "run"}, {"figures": [1]}, RAGGED)),
+    ],
 )
 def test_a_damaged_study_is_told_in_one_sentence(runs, tmp_path, call, study):
     file = tmp_path / "study.json"

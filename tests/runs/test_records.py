@@ -1,7 +1,12 @@
 import json
 import multiprocessing
+import os
+import time
+from copy import deepcopy
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from s6mod.errors import CheckpointError
 from s6mod.runs.records import adopt, export, read_matrix, read_result
@@ -77,6 +82,20 @@ def test_a_changed_byte_is_noticed(tmp_path, write_run, call):
     assert (code, "changed byte" in err) == (1, True)
 
 
+@pytest.mark.parametrize("command", ["adopt", "export"])
+def test_what_a_killed_command_left_beside_records_is_cleared_a_day_later(tmp_path, write_run, call, command):
+    source, results = write_run(tmp_path / "runs", "er/digits/200"), tmp_path / "results"
+    old, new = results / ".a.json.12.part", results / ".b.json.0123456789abcdef.part"
+    results.mkdir()
+    for part in (old, new):
+        part.touch()
+    os.utime(old, (time.time() - 90_000,) * 2)
+    words = ("adopt", source / "result.json", "--into", results) if command == "adopt" else ("export", results, source)
+    assert call("runs", *words)[0] == 0
+    assert not old.exists()
+    assert new.exists()
+
+
 def test_old_records_are_adopted_once_and_marked(tmp_path, write_run, call):
     results = tmp_path / "results"
     results.mkdir()
@@ -150,3 +169,92 @@ def test_many_processes_that_export_at_once_lose_nothing(tmp_path, write_run):
     found = scan([into])
     assert (len(found.runs), found.problems, found.repeated) == (90, [], 0)
     assert [path for path in into.iterdir() if path.suffix != ".json"] == []
+
+
+OUTSIDE = ["x/../../evil", "/../../evil", "..", "\x1b[31mred", "\x9b2J", "a\x00b", "a\ud800b", "\u202eevil", "a\nb"]
+
+
+@pytest.mark.parametrize("value", OUTSIDE)
+@pytest.mark.parametrize("field", ["hash", "environment.source"])
+def test_what_stands_in_the_name_of_a_record_leads_nowhere_else(tmp_path, write_run, call, field, value):
+    file = write_run(tmp_path / "runs", "er/digits/200") / "result.json"
+    content = json.loads(file.read_text())
+    part, _, key = field.rpartition(".")
+    (content[part] if part else content)[key] = value
+    record = tmp_path / "deep" / "er" / "record.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps(content))
+    before = sorted(tmp_path.rglob("*"))
+    into = tmp_path / "deep" / "er" / "known"
+    code, _, err = call("runs", "adopt", record, "--into", into)
+    assert [path for path in sorted(tmp_path.rglob("*")) if path not in before and path.parent != into] in ([], [into])
+    if field == "environment.source" and value == "..":
+        assert code == 0  # stays within the name of a file
+    else:
+        assert (code, err.count("\n")) == (1, 1)
+        assert f"see its {field}" in err
+
+
+@pytest.mark.parametrize("value", ["\x1b[31mred", "\x1b]0;title\x07", "\x9b2J", "a\x00b", "a\ud800b", "\u202eevil"])
+@pytest.mark.parametrize(
+    "field",
+    ["cell", "data", "primary", "format", "environment.device", "environment.source", "config.method.name",
+     "config.branch.name", "config.data.name", "config.engine.precision", "key", "metric"],
+)  # fmt: skip
+def test_a_record_cannot_command_the_terminal(tmp_path, write_run, call, field, value):
+    folder = write_run(tmp_path, "er+s6mod/mine/200", own=str(tmp_path / "mine.npz"))
+    file = folder / "result.json"
+    content = json.loads(file.read_text())
+    if field == "key":
+        content["config"]["stream"][value] = 3
+    elif field == "metric":
+        content["metrics"][value] = content["metrics"]["head"] | {"accuracy": None}
+    else:
+        *parts, key = field.split(".")
+        place = content
+        for part in parts:
+            place = place[part]
+        place[key] = value
+    file.write_text(json.dumps(content))
+    for words in (
+        ["list", tmp_path],
+        ["export", tmp_path / "out", tmp_path],
+        ["adopt", file, "--into", tmp_path / "in"],
+    ):
+        _, out, err = call("runs", *words)
+        assert all(line.isprintable() for line in (out + err).split("\n"))
+
+
+NASTY = st.sampled_from([
+    None, True, -1, 10**30, 1e308, "..", "a/b", "\x1b[2J", "\x00", "\ud800", "'", "x" * 300, [], {}, [[]], {"a": []},
+])  # fmt: skip
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 10**6), NASTY), min_size=1, max_size=3))
+def test_whatever_a_record_holds_is_taken_or_told_in_one_sentence(tmp_path_factory, write_run, changes):
+    home = tmp_path_factory.mktemp("fuzz")
+    file = write_run(home / "runs", "er+s6mod/digits/200") / "result.json"
+    content = json.loads(file.read_text())
+    for place, value in changes:
+        places = list(_places(content))
+        holder, key = places[place % len(places)]
+        holder[key] = deepcopy(value)
+    file.write_text(json.dumps(content))
+    told = scan([home / "runs"]).problems
+    for write in (export, adopt):
+        try:
+            write(file, home / "in" / "known")
+        except CheckpointError as error:
+            told.append(str(error))
+        except OSError as error:  # a name that is too long
+            told.append(f"expected, got {error.strerror}")
+    assert all(sentence.startswith("expected") and sentence.isprintable() for sentence in told)
+    assert {path.parent for path in home.rglob("*") if path.is_file()} <= {file.parent, home / "in" / "known"}
+
+
+def _places(tree):
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        yield tree, key
+        if isinstance(value, dict | list):
+            yield from _places(value)

@@ -184,7 +184,8 @@ def test_a_run_begun_before_a_field_was_there_goes_on_with_its_default(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("written", "why"), [("", "damaged"), ("{}", "damaged"), ("[]", "damaged"), (None, "was edited")]
+    ("written", "why"),
+    [("", "damaged"), ("{}", "damaged"), ("[]", "damaged"), ("[" * 100_000, "damaged"), (None, "was edited")],
 )
 def test_a_run_whose_configuration_is_not_the_one_it_began_with_does_not_go_on(tmp_path, digits, written, why):
     config = quick()
@@ -451,6 +452,15 @@ def test_a_run_that_ends_fails_or_is_stopped_lets_go_of_its_folder_whoever_remem
     assert not any(held(run.folder) for run in made), (failed, stopped)
 
 
+def test_what_a_killed_run_left_half_written_is_cleared_when_it_goes_on(tmp_path, digits):
+    folder = tmp_path / "run"
+    Run.begin(quick(), folder, digits).close()
+    for name in (".result.json.0123456789abcdef.part", ".config.json.12.part"):
+        (folder / name).touch()
+    finish(folder, digits)
+    assert not list(folder.glob(".*"))
+
+
 def test_a_run_that_cannot_be_begun_or_resumed_lets_go_of_its_folder(tmp_path, digits, monkeypatch):
     def fail(*_):
         raise RuntimeError("a bug of somebody's")
@@ -549,7 +559,7 @@ def test_a_folder_that_lost_its_configuration_is_not_taken_for_a_new_one(tmp_pat
         start(quick(seed=1), tmp_path, digits)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", "7", '{"steps": 15}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", "7", '{"steps": 15}', "[" * 100_000])
 def test_a_result_that_is_something_else_is_damaged(tmp_path, digits, content):
     start(quick(), tmp_path, digits)
     (tmp_path / "result.json").write_text(content)
@@ -616,3 +626,27 @@ def test_too_few_classes_are_refused_before_anything_is_written(tmp_path, digits
     with pytest.raises(ConfigError, match="num_classes of at least 10"):
         start(quick(num_classes=5), tmp_path / "r", digits)
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    "part", ["learner", "cursor", "records_bytes", "learner/memory", "learner/host/steps", "header"]
+)
+def test_an_edited_checkpoint_under_a_right_digest_is_one_sentence(tmp_path, digits, part):
+    start(quick(), tmp_path, digits)
+    (tmp_path / "result.json").rename(tmp_path / "kept")
+    tree, header = read_state(tmp_path / "checkpoint")
+    *above, last = part.split("/")
+    place = tree
+    for name in above:
+        place = place[name]
+    if part == "header":
+        del header["hash"]
+    else:
+        del place[last]
+    write_state(tmp_path / "checkpoint", tree, header)
+    with pytest.raises(CheckpointError, match=r"does not fit its configuration .*; use another copy"):
+        finish(tmp_path, digits)
+    (tmp_path / "kept").rename(tmp_path / "result.json")
+    if part != "records_bytes":
+        with pytest.raises(CheckpointError, match=r"does not fit its configuration .*; use another copy"):
+            open_run(tmp_path, "cpu")

@@ -178,6 +178,47 @@ def test_other_files_among_runs_are_neither_to_be_adopted_nor_removed(tmp_path, 
     assert "1 run: 1 finished" in call("runs", tmp_path)[1]
 
 
+@pytest.mark.parametrize("name", ["record.json", "run/result.json", "run/config.json"])
+@pytest.mark.parametrize("levels", [200, 900, 100_000])
+def test_one_file_nested_beyond_reason_is_one_sentence_and_the_others_are_listed(
+    tmp_path, write_run, call, name, levels
+):
+    good = write_run(tmp_path, "er/digits", accuracy=30.0)
+    content = json.loads((good / name.partition("/")[2]).read_text()) if "/" in name else {"format": 1}
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    content["config"] = "DEEP"
+    file.write_text(json.dumps(content).replace('"DEEP"', '{"a": ' * levels + "1" + "}" * levels))
+    code, out, err = call("runs", tmp_path)
+    assert (code, err.count("\n")) == (0, 1)
+    assert str(file) in err
+    assert "1 run: 1 finished" in out
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data.name", "../" * 9 + "etc/x"), ("data.name", "x" * 3000), ("method.name", "a/b"), ("stream.blur", 10**400),
+        ("method.optimizer.betas", [10**400, 1]), ("branch.name", "\x1b[2J"), ("method.\x1b[2J", 1),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_no_run_could_have_had_is_one_sentence(tmp_path, write_run, call, field, value):
+    write_run(tmp_path, "er/digits", accuracy=30.0)
+    folder = write_run(tmp_path, "er+s6mod/digits", accuracy=None)
+    content = json.loads((folder / "config.json").read_text())
+    part, _, key = field.partition(".")
+    *above, key = key.split(".") if "optimizer" in key else [key]
+    place = content["config"][part]
+    for name in above:
+        place = place[name]
+    place[key] = value
+    (folder / "config.json").write_text(json.dumps(content))
+    code, out, err = call("runs", tmp_path)
+    assert (code, err.count("\n")) == (0, 1)
+    assert f"got a damaged {folder}/config.json" in err
+    assert "1 run: 1 finished" in out
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_that_does_not_say_its_device_is_one_sentence(tmp_path, write_run, call, finished):
     folder = write_run(tmp_path, "er/digits", accuracy=30.0 if finished else None)

@@ -1,7 +1,6 @@
 import json
 import math
 import signal
-from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -10,6 +9,7 @@ from states import assert_same_tree
 from records import numbers_by_step, records_of
 from s6mod.engine.checkpoint import read_state
 from s6mod.errors import ConfigError
+from s6mod.files import parse_json
 from s6mod.runs.config import OutputConfig, RunConfig
 from s6mod.runs.execute import Interrupted
 from s6mod.trackers import Tracker, mirrors, require
@@ -183,10 +183,10 @@ def test_a_record_is_read_once_however_many_checkpoints_follow(tmp_path, train, 
     read = []
 
     def loads(text):
-        read.append(json.loads(text))
+        read.append(parse_json(text))
         return read[-1]
 
-    monkeypatch.setattr(mirrors, "json", SimpleNamespace(loads=loads, dumps=json.dumps))
+    monkeypatch.setattr(mirrors, "parse_json", loads)
     train(tmp_path / "r", name(Careful))
     assert [each for each in read if "step" in each] == records_of(tmp_path / "r")
 
@@ -228,3 +228,41 @@ def test_a_missing_extra_is_named_with_its_install_command(monkeypatch, extra):
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
     with pytest.raises(ConfigError, match=rf"run: pip install -e '\.\[{extra}\]'"):
         require([extra])
+
+
+PLANTED = """
+from pathlib import Path
+Path("planted.txt").write_text("code of the folder has run")
+class Mine:
+    live, next_step, run_id = False, 0, "1"
+    def __init__(self, *_): pass
+    record = end = close = __init__
+"""
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_tracker_that_only_the_run_folder_names_is_not_imported(tmp_path, call, monkeypatch, finished):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    own, folder = f"planted{finished}:Mine", tmp_path / "r"
+    (tmp_path / f"planted{finished}.py").write_text(PLANTED)
+    small = ["method.network.width=4", "stream.tasks=2", "stream.samples_per_task=20"]
+    assert call("train", "--quiet", "--out", folder, *(word for each in small for word in ("--set", each)))[0] == 0
+    file = folder / "config.json"
+    content = json.loads(file.read_text())
+    content["config"]["output"]["track"] = [own]
+    file.write_text(json.dumps(content))
+    if not finished:
+        (folder / "result.json").unlink()
+    code, _, err = call("train", "--resume", folder, "--quiet")
+    assert (code, (tmp_path / "planted.txt").exists()) == (0, False)
+    assert err.startswith(
+        f"warning: {folder} names the tracker {own}, which is imported only if you name it: add --track {own}"
+    )
+    call("train", "--resume", folder, "--quiet", "--track", own)
+    assert (tmp_path / "planted.txt").exists()
+
+
+def test_a_run_that_is_stopped_says_how_to_go_on_with_its_own_tracker(tmp_path, train):
+    with pytest.raises(Interrupted, match=f"--resume {tmp_path}/r --track {name(Careful)}$"):
+        train(tmp_path / "r", name(Careful), watch=stop_at(4))

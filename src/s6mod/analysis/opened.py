@@ -1,7 +1,6 @@
 """A finished run opened again: its learner as it was at the end of training. Nothing is written."""
 
 import functools
-import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,10 @@ from torch import Tensor
 
 from s6mod.config import merge
 from s6mod.data import DataConfig, Dataset, StreamPlan
-from s6mod.engine.checkpoint import has_state, read_state
+from s6mod.engine.checkpoint import Tree, fitting, has_state, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.errors import CheckpointError
+from s6mod.files import parse_json
 from s6mod.learner import Learner
 from s6mod.run_files import RunFiles
 from s6mod.runs.config import RunConfig, read_run_config
@@ -44,7 +44,7 @@ class Opened:
         """What it recorded on its way."""
         file = RunFiles(self.folder).records
         try:
-            return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            return [parse_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError):
             raise CheckpointError(
                 f"expected the records of a run, got a damaged or missing {file}; restore it or run it again"
@@ -61,7 +61,7 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
     elsewhere: dict[str, Any] = {"engine": {"device": device, "capture": "off"}}
     if data_root is not None:
         elsewhere["data"] = {"root": data_root}
-    config = RunConfig.parse(merge(read_run_config(folder).plain(), elsewhere))
+    config = RunConfig.parse(merge(read_run_config(folder, track=[]).plain(), elsewhere))
     files = RunFolder(folder)
     if not files.result.exists():
         raise CheckpointError(
@@ -73,12 +73,17 @@ def open_run(folder: Path, device: str = "auto", data_root: str | None = None) -
             f"expected a checkpoint in {folder}, got none; run it again with --set output.keep_checkpoint=true"
         )
     state, header = read_state(files.checkpoint)
+    with fitting(files.checkpoint):
+        return _opened(folder, files, config, state, header)
+
+
+def _opened(folder: Path, files: RunFolder, config: RunConfig, state: Tree, header: dict[str, Any]) -> Opened:
     begun_as = files.begun_as
     if header["hash"] != begun_as:
         raise CheckpointError(
             f"expected a checkpoint of run {begun_as}, got one of {header['hash']} in {folder}; restore it"
         )
-    result = json.loads(files.result.read_text(encoding="utf-8"))
+    result = parse_json(files.result.read_text(encoding="utf-8"))
     position = state["cursor"]["position"]
     if position != result["steps"]:
         raise CheckpointError(

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from s6mod._version import __version__
 from s6mod.allocator import keep_freed_memory
-from s6mod.errors import S6modError
+from s6mod.errors import S6modError, memory_for, printable
 from s6mod.threads import spin_briefly
 
 COMMANDS = (  # as a person meets them
@@ -54,7 +54,8 @@ class _Commands(Group):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with memory_for("this command", "lower memory_size, a batch or the network, or end other programs"):
+                return super().invoke(ctx)
         except OSError as error:
             if error.filename is None and error.errno not in DISK:
                 raise  # not about a file or a disk: a bug of ours
@@ -88,19 +89,25 @@ def run() -> None:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    Console(stderr=True, emoji=False).print(f"warning: {message}", soft_wrap=True, highlight=False, markup=False)
+    text = f"warning: {_shown(str(message))}"
+    Console(stderr=True, emoji=False).print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def _shown(text: str) -> str:
+    """Lines that may quote anything, each made printable."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def warn_of(problems: Iterable[str]) -> None:
     """Tell what was passed over."""
     for problem in problems:
-        typer.echo(f"warning: {problem}", err=True)
+        typer.echo(f"warning: {_shown(problem)}", err=True)
 
 
 def leave(code: int, sentences: Iterable[str]) -> None:
     """Say how something ended and, unless that was well, leave with its exit code."""
     for sentence in sentences:
-        typer.echo(sentence, err=True)
+        typer.echo(_shown(sentence), err=True)
     if code:
         raise typer.Exit(code)
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from s6mod.cli import options
 from s6mod.cli.app import app
+from s6mod.files import expanded
 
 OWN = "Your own data"
 STREAM = "What a stream of it looks like"
@@ -68,7 +69,7 @@ def data(
     from s6mod.data.split import Reading
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    root = default_root() if folder is None else folder.expanduser()
+    root = default_root() if folder is None else expanded(folder)
     reading = Reading(size, test_fraction, split_seed, skip_bad)
     of_stream, prepares = bool(stream) or plot is not None, given is not None or name is not None
     if what is None:

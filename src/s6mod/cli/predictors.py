@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from s6mod.cli.app import app
+from s6mod.cli.app import app, warn_of
 
 
 @app.command()
@@ -22,8 +22,7 @@ def predictors(
 
     found = scan(folders or homes())
     table = compared(run for run in found.finished if cell is None or cell in run.cell)
-    for problem in found.problems:
-        typer.echo(f"warning: {problem}", err=True)
+    warn_of(found.problems)
     if not table.rows:
         raise ConfigError(
             "expected a finished run that scored what could predict, got none; run one with output.predictors=true"

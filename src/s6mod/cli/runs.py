@@ -12,7 +12,7 @@ import typer
 
 from s6mod.cli import options
 from s6mod.cli.app import Group, app, warn_of
-from s6mod.errors import CheckpointError
+from s6mod.errors import CheckpointError, printable
 
 
 class _ListUnlessTold(Group):
@@ -77,7 +77,7 @@ def list_runs(
 
 def _tell_unfinished(paths: list[str]) -> None:
     for path in paths[:SHOWN]:
-        typer.echo(f"to go on: s6mod train --resume {shlex.quote(path)}")
+        typer.echo(f"to go on: s6mod train --resume {shlex.quote(printable(path))}")
     if len(paths) > SHOWN:
         typer.echo(f"and {len(paths) - SHOWN} more, whose folders --json names")
 
@@ -90,6 +90,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a small public record, without checkpoints, of every finished run."""
+    from s6mod.files import clear_aside
     from s6mod.run_files import RunFiles
     from s6mod.runs.commits import uncommitted
     from s6mod.runs.records import export as export_record
@@ -104,6 +105,7 @@ def export(
             "commit before you run what is to be published",
             err=True,
         )
+    clear_aside(into)
     _take(results, lambda result: export_record(result, into), found.problems)
 
 
@@ -113,11 +115,14 @@ def adopt(
     into: Annotated[Path | None, typer.Option(help="Folder to take them into (default: where they are).")] = None,
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
+    from s6mod.files import clear_aside
     from s6mod.runs.commits import FILE as COMMITS
     from s6mod.runs.records import adopt as adopt_record
 
     found = [sorted(source.glob("*.json")) if source.is_dir() else [source] for source in sources]
     files = [file for files in found for file in files if file.name != COMMITS]
+    for folder in {into or file.parent for file in files}:
+        clear_aside(folder)
     _take(files, lambda file: adopt_record(file, into or file.parent), [])
 
 
@@ -131,7 +136,7 @@ def _take(files: list[Path], write: Callable[[Path], Path | None], problems: lis
             problems = [*problems, str(error)]
     for path in written:
         if path is not None:
-            typer.echo(str(path))
+            typer.echo(printable(str(path)))
     there = sum(path is None for path in written)
     new = len(written) - there
     typer.echo(f"{new} record{'s' * (new != 1)} written, {there} {'was' if there == 1 else 'were'} there already")

@@ -13,12 +13,11 @@ from s6mod.data.archives import is_archive, sole_folder, unpack, visible
 from s6mod.data.download import Download, fetch
 from s6mod.data.official import Official
 from s6mod.data.own import own_source
-from s6mod.data.prepared import SUFFIX, prepare, prepared_file
+from s6mod.data.prepared import prepare, prepared_file
 from s6mod.data.source import Source
 from s6mod.data.split import Reading
 from s6mod.errors import DataError
-
-STALE = 24 * 3600  # seconds
+from s6mod.files import STALE, clear_aside
 
 
 class Progress(Protocol):
@@ -95,10 +94,11 @@ def _content(path: Path, root: Path) -> Iterator[Path]:
 
 def _clear(root: Path) -> None:
     """Remove what commands that were killed have left, a day later: what is written to now is younger."""
-    for path in [*root.glob(f".*{SUFFIX}.*.part"), *root.glob(".unpacked-*")]:
+    clear_aside(root)
+    for path in root.glob(".unpacked-*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > STALE:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path)
 
 
 def _inner(folder: Path) -> Path:

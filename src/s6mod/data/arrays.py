@@ -18,6 +18,10 @@ Images: TypeAlias = Tensor | npt.NDArray[Any]
 Labels: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int]
 
 CHANNELS = (1, 3)  # grey, RGB
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # torch cannot compare those of eight bits
+INTEGERS = (
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+)  # fmt: skip
 
 
 def as_uint8_images(x: Images) -> Tensor:
@@ -28,7 +32,7 @@ def as_uint8_images(x: Images) -> Tensor:
     """
     images = _as_tensor(x, "images")
     _check_image_shape(images)
-    if images.is_floating_point():
+    if images.dtype in FLOATS:
         low, high = (bound.item() for bound in torch.aminmax(images.detach()))
         if low != low:  # a NaN anywhere makes both bounds NaN
             raise InputError("expected finite image values, got NaN; mend or drop the images that hold it")
@@ -41,7 +45,8 @@ def as_uint8_images(x: Images) -> Tensor:
         images = images.detach().float().mul(255).round_().to(torch.uint8)
     elif images.dtype != torch.uint8:
         raise InputError(
-            f"expected uint8 images or floats in [0, 1], got {_dtype(images)}; convert 0..255 values to uint8"
+            f"expected uint8 images or floats in [0, 1], got {_dtype(images)}; "
+            + ("convert them with x.float()" if images.is_floating_point() else "convert 0..255 values to uint8")
         )
     return images if images.shape[1] == 3 else images.repeat(1, 3, 1, 1)
 
@@ -60,7 +65,7 @@ def as_labels(y: Labels, num_classes: int | None = None, length: int | None = No
         )
     if len(labels) == 0:
         raise InputError("expected at least one label, got none; pass a non-empty batch")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    if labels.dtype not in INTEGERS:
         raise InputError(f"expected integer labels, got {_dtype(labels)}; pass class ids as int64")
     labels = labels.to("cpu", torch.int64)
     if labels.is_inference():  # such a tensor cannot go into a backward pass, a copy made outside of the mode can

@@ -19,6 +19,7 @@ from s6mod.data.own import is_path, name_of, own_source
 from s6mod.data.prepared import SUFFIX, Description, describe, prepared_file, read_prepared
 from s6mod.data.split import Reading, held_out
 from s6mod.errors import ConfigError, DataError
+from s6mod.files import expanded
 
 DIGITS = "digits"  # ships with scikit-learn: nothing to look for
 known: tuple[str, ...] = tuple(sorted([DIGITS, *OFFICIAL]))
@@ -98,18 +99,19 @@ def load(name: str, root: str | Path | None = None, reading: Reading | None = No
 
     A prepared file comes first, then official files, then ``root`` itself as own data, read as ``reading`` says.
     """
+    plain = reading in (None, Reading())
+    if name == DIGITS and plain:
+        return load_digits()
     place, file = _place(name, root)
     if _is_own(name, root):
         dataset = own_source(place, name, reading or Reading()).dataset()
         _advise(str(place), None)
         return dataset
-    if reading not in (None, Reading()):
+    if not plain:
         raise ConfigError(
             f"expected size, test_fraction and split_seed with the path of own data, got them with {name!r}; "
             "drop them, or give them to s6mod data"
         )
-    if name == DIGITS:
-        return load_digits()
     if file.is_file():
         return read_prepared(file)
     if name in OFFICIAL:
@@ -121,7 +123,15 @@ def load(name: str, root: str | Path | None = None, reading: Reading | None = No
 
 def default_root() -> Path:
     """``$S6MOD_DATA`` if set, else ``~/.cache/s6mod/data``."""
-    return Path(os.environ.get("S6MOD_DATA") or "~/.cache/s6mod/data").expanduser()
+    if given := os.environ.get("S6MOD_DATA"):
+        return expanded(given)
+    try:
+        return expanded("~/.cache/s6mod/data")
+    except ConfigError:
+        raise ConfigError(
+            "expected a home folder, which data sets lie under, got a user who has none; name a folder with "
+            "--data-root or S6MOD_DATA"
+        ) from None
 
 
 def unknown(name: str, root: Path) -> ConfigError:
@@ -135,7 +145,7 @@ def spell(text: str) -> dict[str, Any]:
     """The configuration that a user's word for a data set stands for: a name, or the path of own data."""
     if not is_path(text):
         return {"name": text}
-    path = Path(text).expanduser().absolute()
+    path = expanded(text).absolute()
     if name_of(path) == DIGITS:
         raise ConfigError(f"expected own data of another name than the built-in digits, got {text}; rename it")
     if path.suffix != SUFFIX:
@@ -181,7 +191,7 @@ def _entry(name: str, root: Path) -> Entry:
 
 def _place(name: str, root: str | Path | None) -> tuple[Path, Path]:
     """The folder where data sets are looked for, and the file of the one of that name if it is prepared."""
-    place = default_root() if root is None else Path(root).expanduser()
+    place = default_root() if root is None else expanded(root)
     return place, prepared_file(place, name)
 
 

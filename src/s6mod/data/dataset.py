@@ -17,6 +17,7 @@ from torch import Tensor
 
 from s6mod.data.arrays import Images, Labels, as_labels, as_uint8_images
 from s6mod.errors import DataError
+from s6mod.files import expanded
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,7 +89,7 @@ class Dataset:
         from s6mod.data.prepared import SUFFIX, read_prepared
         from s6mod.data.split import Reading
 
-        path, reading = Path(path).expanduser(), Reading(size, test_fraction, split_seed, skip_bad)
+        path, reading = expanded(path), Reading(size, test_fraction, split_seed, skip_bad)
         if path.suffix != SUFFIX:
             return own_source(path, name or name_of(path), reading).dataset()
         if reading != Reading():
@@ -143,7 +144,7 @@ class Dataset:
         def split(images: Tensor, labels: Tensor) -> Split:
             return Split(len(labels), lambda: iter([(images.cpu().numpy(), labels.numpy())]))
 
-        file = Path(path).expanduser()
+        file = expanded(path)
         train, test = split(self.train_images, self.train_labels), split(self.test_images, self.test_labels)
         prepare(Source(self.name, self.class_names, self.image_shape, train, test, "a Dataset in Python"), file)
 

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from s6mod.data.dataset import Dataset
 from s6mod.data.source import Source, Split
 from s6mod.errors import DataError
-from s6mod.files import aside, why_not
+from s6mod.files import aside, parse_json, why_not
 
 FORMAT = "s6mod data 1"
 SUFFIX = ".safetensors"
@@ -76,11 +76,11 @@ def read_prepared(path: Path) -> Dataset:
 def describe(path: Path) -> Description:
     """What a prepared file holds, by its header alone."""
     try:
-        header = json.loads(_read_header(path))
+        header = parse_json(_read_header(path))
         metadata = header["__metadata__"]
         if metadata["format"] != FORMAT:
             raise ValueError
-        about = json.loads(metadata["about"])
+        about = parse_json(metadata["about"])
         shapes = [header[f"{split}_images"]["shape"] for split in SPLITS]
         return Description(
             str(about["name"]),

@@ -15,6 +15,7 @@ from s6mod.data.own import is_path, name_of
 from s6mod.data.prepared import prepared_file
 from s6mod.data.split import Reading
 from s6mod.errors import ConfigError
+from s6mod.files import expanded
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,18 @@ class Ready:
     def lines(self) -> list[str]:
         """What it is, where it lies and how to train on it."""
         file = prepared_file(self.root, self.dataset.name)
-        place = "" if self.root == default_root() else f" --data-root {self.root}"
+        place = "" if _is_default(self.root) else f" --data-root {self.root}"
         lines = [f"passed over: {path}" for path in self.skipped]
         lines += [str(self.dataset), *[str(file)] * file.is_file()]
         lines.append(f"train on it: s6mod train --data {self.dataset.name}{place}")
         return [*lines, self.advice] if self.advice else lines
+
+
+def _is_default(root: Path) -> bool:
+    try:
+        return root == default_root()
+    except ConfigError:  # a user without a home folder has none
+        return False
 
 
 def make_ready(
@@ -51,7 +59,7 @@ def make_ready(
             f"expected one of {', '.join(known)} with --from, got {what!r}; give the path of your own data alone"
         )
     if is_path(what):
-        return _own(Path(what).expanduser(), root, name, reading, progress)
+        return _own(expanded(what), root, name, reading, progress)
     if prepared_file(root, what).is_file():
         if name is not None or reading != Reading():
             raise ConfigError(
@@ -77,7 +85,7 @@ def _refuse_options_of_own_data(what: str, given: Path | None, name: str | None,
 def _published(name: str, given: Path | None, root: Path, skip_bad: bool, progress: Progress) -> Ready:
     skipped: list[str] = []
     if name in OFFICIAL and (given is not None or not prepared_file(root, name).is_file()):
-        place = given.expanduser() if given is not None else None
+        place = expanded(given) if given is not None else None
         with _ends_tidily():
             skipped = acquire_official(OFFICIAL[name], root, place, skip_bad, progress)
     return Ready(load(name, root), root, skipped)

@@ -50,7 +50,10 @@ class Average(Generic[M]):
 
     def load_state_tree(self, tree: dict[str, Any]) -> None:
         """Go on from what ``state_tree`` gave."""
-        self.updates.copy_(tree["updates"])
+        updates = tree["updates"]
+        if updates.dim() or not 0 <= updates.item() < float("inf"):
+            raise ValueError(f"{updates} updates of averaged weights")
+        self.updates.copy_(updates)
         for number, module in enumerate(self.modules):
             module.load_state_dict(tree[str(number)])
 

@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +22,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from s6mod.errors import CheckpointError
-from s6mod.files import why_not, write_whole
+from s6mod.errors import CheckpointError, S6modError
+from s6mod.files import parse_json, why_not, write_whole
 from s6mod.locks import alone_in
 
 FORMAT = 1
 STATE = "state.json"
 READINGS = 20  # of a state that is replaced each time while it is read, before that is called damage
 Tree = dict[str, Any]
+PARTS = {"format", "header", "tensors", "sha256", "tree"}
+_TENSORS = re.compile(r"state-[0-9a-f]{16}\.safetensors")
+_OURS = re.compile(_TENSORS.pattern + r"|\.state.*\.[0-9a-f]+\.part")
 
 
 def has_state(folder: Path) -> bool:
@@ -110,24 +114,41 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
     """The tree and header of the snapshot that was written there."""
     for _ in range(READINGS):
         content = _read_content(folder)
-        file = folder / content["tensors"]
+        file = folder / str(content["tensors"])
         try:
+            if not _TENSORS.fullmatch(file.name) or file.parent != folder:  # another's file
+                raise ValueError
             payload = file.read_bytes()
             if hashlib.sha256(payload).hexdigest() != content["sha256"]:
                 raise ValueError
             return _join(content["tree"], load(payload)), content["header"]
-        except (OSError, ValueError, SafetensorError):
+        except (OSError, ValueError, SafetensorError, KeyError, TypeError, AttributeError):
             if _tensor_file(folder) == content["tensors"]:  # else the state has just been replaced
                 break
     raise CheckpointError(f"expected the tensors as they were saved, got a damaged or missing {file}; use another copy")
 
 
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Take a state that was read there into its objects; one that was edited and does not fit is told as such."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        if isinstance(error, S6modError | torch.OutOfMemoryError):
+            raise
+        why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise CheckpointError(
+            f"expected a state as it was saved, got one in {folder} that does not fit its configuration ({why}); "
+            "use another copy"
+        ) from error
+
+
 def _read_content(folder: Path) -> dict[str, Any]:
     """What the JSON file holds."""
     try:
-        content: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_json((folder / STATE).read_text(encoding="utf-8"))
         declared = content.pop("digest")
-        intact = declared == _digest(content)
+        intact = declared == _digest(content) and (content.get("format") != FORMAT or content.keys() >= PARTS)
     except FileNotFoundError:
         raise CheckpointError(f"expected a saved state in {folder}, got no {STATE}; check the path") from None
     except NotADirectoryError:
@@ -138,9 +159,9 @@ def _read_content(folder: Path) -> dict[str, Any]:
         intact = False
     if not intact:
         raise CheckpointError(f"expected the state as it was saved, got a damaged {folder / STATE}; use another copy")
-    if content["format"] != FORMAT:
+    if content.get("format") != FORMAT:
         raise CheckpointError(
-            f"expected a state of format {FORMAT}, got format {content['format']} in {folder}; "
+            f"expected a state of format {FORMAT}, got format {content.get('format')} in {folder}; "
             "use the s6mod version that wrote it"
         )
     return content
@@ -157,7 +178,7 @@ def _replace(folder: Path, name: str, payload: bytes, text: str) -> None:
         raise
     # What an earlier state or a killed process left; the pattern matches names that only we give.
     for stale in folder.iterdir():
-        if stale.name != name and re.fullmatch(r"state-[0-9a-f]{16}\.safetensors|\.state.*\.\d+\.part", stale.name):
+        if stale.name != name and _OURS.fullmatch(stale.name):
             with suppress(OSError):
                 stale.unlink()
 
@@ -165,7 +186,7 @@ def _replace(folder: Path, name: str, payload: bytes, text: str) -> None:
 def _tensor_file(folder: Path) -> str | None:
     """The tensor file that the state in a folder names, if there is a state."""
     try:
-        return str(json.loads((folder / STATE).read_text(encoding="utf-8"))["tensors"])
+        return str(parse_json((folder / STATE).read_text(encoding="utf-8"))["tensors"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -53,6 +53,10 @@ class Ledger:
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         """Go on from sums saved before."""
+        counted = all(isinstance(count, int) and count > 0 for count in state["counts"].values())
+        known = state["counts"].keys() <= state["sums"].keys()
+        if not counted or not known or any(value.dim() for value in state["sums"].values()):
+            raise ValueError("sums of loss terms that are no numbers, or too few")
         self.sums = {name: value.to(device) for name, value in state["sums"].items()}
         self.counts = Counter(state["counts"])
 
@@ -83,6 +87,9 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, peers: Iterable[Peer]
     """Go on from what ``optimizer_state`` gave."""
     for number, parameter in enumerate(_parameters(peers)):
         saved = state.get(str(number), {})
+        sizes = {name: value.shape for name, value in saved.items()}
+        if sizes and sizes != {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}:
+            raise ValueError(f"moments of parameter {number}: {sizes}")
         # Moments take the parameter's memory layout; the step counter stays a scalar.
         optimizer.state[parameter] = {
             name: torch.empty_like(parameter).copy_(value) if value.dim() else value.to(parameter.device)

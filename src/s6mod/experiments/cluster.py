@@ -12,7 +12,6 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +24,7 @@ from s6mod.experiments.follow import Follower
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
 from s6mod.experiments.sweep import Job
 from s6mod.experiments.worker import Event, run_batch
+from s6mod.files import expanded
 from s6mod.registry import Brought
 from s6mod.runs.execute import MOST_AT_ONCE, StopRequest
 
@@ -192,7 +192,7 @@ def _placed(job: Job, device: str, together: int) -> Job:
     config = job.config
     root = config.data.root
     if root is not None:
-        root = str(Path(root).expanduser().absolute())
+        root = str(expanded(root).absolute())
     elif os.environ.get("S6MOD_DATA"):  # workers may have another environment
         root = str(default_root().absolute())
     update = {

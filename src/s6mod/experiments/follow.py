@@ -3,7 +3,6 @@
 Only files are read, so anyone who sees the disk can watch, and watching changes nothing.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from s6mod.data import StreamPlan
 from s6mod.errors import CheckpointError, S6modError
 from s6mod.experiments.launch import PATIENCE, Outcome, Watch
 from s6mod.experiments.sweep import Job
+from s6mod.files import parse_json
 from s6mod.run_files import RunFiles
 from s6mod.runs.execute import stopping_politely
 from s6mod.runs.records import read_result
@@ -57,7 +57,7 @@ class Follower:
         seen.size = size - (len(lines[-1]) if len(whole) < len(lines) else 0)
         if whole:
             try:
-                seen.step = json.loads(whole[-1])["step"]
+                seen.step = parse_json(whole[-1])["step"]
             except ValueError:  # the file was cut and grew again between two looks
                 return
             self.watch.progress(job, seen.step, seen.steps)

@@ -54,7 +54,8 @@ class Training:
     @classmethod
     def resumed(cls, folder: Path, place: Mapping[str, Any]) -> "Training":
         """The run in a folder, perhaps in another place than before."""
-        base = RunConfig.parse(merge(read_run_config(folder).plain(), place))
+        track = place.get("output", {}).get("track")
+        base = RunConfig.parse(merge(read_run_config(folder, track).plain(), place))
         return cls(base, [base], [folder], resumes=True, repeats=True)
 
     @property

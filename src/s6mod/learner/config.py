@@ -22,8 +22,8 @@ class LearnerConfig(Config):
         SerializeAsAny[BranchConfig] | None,
         BeforeValidator(lambda v: None if v is None else branches.configure(v)),
     ] = Field(None, description="the branch and its options, or none")
-    num_classes: int = Field(ge=2, description="capacity: labels are 0 ... num_classes - 1, seen or not")
-    memory_size: int = Field(1000, ge=1, description="images kept for replay")
+    num_classes: int = Field(ge=2, le=1_000_000, description="capacity: labels are 0 ... num_classes - 1, seen or not")
+    memory_size: int = Field(1000, ge=1, le=1_000_000_000, description="images kept for replay")
     seed: int = Field(0, ge=0, description="all randomness derives from it")
     boundaries: Literal["given", "on_new_class", "none"] = Field(
         "given", description="task boundaries: told by end_task(), assumed when new classes arrive, or never"

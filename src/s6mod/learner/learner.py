@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from s6mod.branch import branches
@@ -19,11 +20,12 @@ from s6mod.config import Config, merge
 from s6mod.data.arrays import as_labels, as_uint8_images
 from s6mod.engine.average import Average, average_of
 from s6mod.engine.capture import CapturedStep
-from s6mod.engine.checkpoint import Snapshot, Tree, read_state
+from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
-from s6mod.errors import CheckpointError, ConfigError, InputError
+from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
+from s6mod.files import usable
 from s6mod.learner.config import LearnerConfig
 from s6mod.learner.peer import make_peer
 from s6mod.locks import Turn, in_turn, in_turn_to_change
@@ -35,6 +37,24 @@ from s6mod.run_files import RunFiles
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
 _BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "average", "step"}
+
+
+class _Where(Config):
+    """A ``Task`` as it is saved."""
+
+    index: int = Field(ge=0)
+    step: int = Field(ge=0)
+    seen: list[int]
+    current: list[int]
+
+
+class _Host(Config):
+    """What the host knows, as it is saved: a state that was edited may hold anything."""
+
+    task: _Where
+    steps: int = Field(ge=0)
+    quiet: int = Field(ge=0)
+    image_shape: list[int] | None = Field(None, min_length=3, max_length=3)
 
 
 class Learner:
@@ -125,6 +145,10 @@ class Learner:
 
         Each part draws its initial values from a seed of its own.
         """
+        with memory_for("the learner", "lower memory_size, the width of the network or num_classes"):
+            self._build(image_shape)
+
+    def _build(self, image_shape: tuple[int, int, int]) -> None:
         config, device = self.config, self.engine.device
         kind = methods[config.method.name]
         self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
@@ -356,6 +380,7 @@ class Learner:
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
         """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
         host = state["host"]
+        _Host.model_validate(host)
         self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
         self._predictors = {}
         shape = host.get("image_shape", image_shape)
@@ -367,6 +392,8 @@ class Learner:
             peer.load_state_tree(state["peers"][str(number)])
         load_optimizer_state(self.optimizer, self.peers, state["optimizer"])
         self.memory.load_state_dict(state["memory"])
+        if not ((self.memory.labels >= -1) & (self.memory.labels < self.config.num_classes)).all():
+            raise ValueError("labels of the memory beyond num_classes")
         for name, g in self._all_generators.items():
             set_state(g, state["generators"][name], derive_seed(self.config.seed, f"{name} from step {self.steps}"))
         self.ledger.load_state_dict(state["ledger"], self.engine.device)
@@ -375,7 +402,7 @@ class Learner:
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
-        folder = Path(folder)
+        folder = usable(folder)
         around = RunFiles(folder.parent)
         run = around if folder == around.checkpoint else RunFiles(folder)
         if run.config.exists() and run.stream.exists():
@@ -399,8 +426,15 @@ class Learner:
 
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
-        inside = RunFiles(Path(folder)).checkpoint
+        inside = RunFiles(usable(folder)).checkpoint
         state, header = read_state(inside if inside.is_dir() else Path(folder))
+        with fitting(Path(folder)):
+            return cls._restored(folder, state, header, device)
+
+    @classmethod
+    def _restored(
+        cls, folder: str | Path, state: Tree, header: dict[str, Any], device: str | torch.device | None
+    ) -> "Learner":
         if "config" not in header:
             raise CheckpointError(
                 f"expected a saved learner or run in {folder}, got a run of an older version; run it again"

@@ -20,7 +20,9 @@ from s6mod.networks.norm import BatchNorm
 class NetworkConfig(Config):
     """Shape of the backbone."""
 
-    width: int = Field(64, ge=1, description="channels of the first stage; the others have 2, 4 and 8 times as many")
+    width: int = Field(
+        64, ge=1, le=10_000, description="channels of the first stage; the others have 2, 4 and 8 times as many"
+    )
     pooling: Literal["window", "global"] = Field(
         "window", description="average over fixed 4x4 windows of the last map, or over the whole map"
     )

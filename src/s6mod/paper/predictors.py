@@ -44,7 +44,7 @@ def lines(table: Compared) -> Iterator[str]:
     """The table as text: mean and standard deviation over seeds, how many; below, which column is which."""
     numbers = [f"({number})" for number in range(1, len(table.cells) + 1)]
     texts: list[Sequence[str]] = [("weights", "statistics", "scores", *numbers)]
-    texts += [(*name.split("/"), *map(_told, estimates)) for name, estimates in table.rows.items()]
+    texts += [(*name.split("/", 2), *map(_told, estimates)) for name, estimates in table.rows.items()]
     yield from align(texts, frozenset({0, 1, 2}))
     for number, cell in zip(numbers, table.cells, strict=True):
         yield f"{number} {cell}"

@@ -110,7 +110,7 @@ def lines(
         return left + plot_width * (x - min(xs)) / x_span if max(xs) > min(xs) else left + plot_width / 2
 
     def y_of(y: float) -> float:
-        return top + PLOT_HEIGHT * (high - y) / (high - low)
+        return top + PLOT_HEIGHT * (high - min(max(y, low), high)) / (high - low)
 
     marks = [(x_of(x), number(x)) for x in across], [(y_of(y), number(y)) for y in up]
     parts = [told, *axes(*marks, top, left=left)]
@@ -192,7 +192,7 @@ def dots(name: str, title: str, rows: Sequence[Dots], x_label: str) -> Chart:
     ]
     low, high = span(everything)
     margin = max(0.0, (LEAST_SPAN - (high - low)) / 2)
-    low, high = (min(max(end, 0.0), 100.0) for end in (low - margin, high + margin))  # intervals may promise more
+    low, high = span([min(max(end, 0.0), 100.0) for end in (low - margin, high + margin)])  # intervals may promise more
     across = ticks(low, high, 5)
     low, high = min(low, across[0]), max(high, across[-1])
     top, step, left = 8, 46, 16

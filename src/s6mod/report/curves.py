@@ -172,12 +172,14 @@ def _maps(group: Group, run: RunData, names: Sequence[str]) -> Iterator[Chart]:
     for name in names:
         prefix, _, kind = name.rpartition("/")
         rows = [record["figures"].get(name) for record in records]
-        if not rows or not all(isinstance(row, list) and row for row in rows):
+        if not rows or not all(isinstance(row, list) and row and len(row) == len(rows[0]) for row in rows):
             continue
         where = f"{group.label}, {prefix}" if prefix else group.label
         if kind in ("sigma", "patterns"):
             mark = f"{prefix}/seen" if prefix else "seen"
             seen = [record["figures"].get(mark, [True] * len(row)) for record, row in zip(records, rows, strict=True)]
+            if not all(isinstance(now, list) and len(now) == len(rows[0]) for now in seen):
+                continue
             order = _classes_in_order(seen)
             cells = [[row[c] if now[c] else None for row, now in zip(rows, seen, strict=True)] for c in order]
             title, unit = ("sigma_k", "") if kind == "sigma" else ("N_k", "patterns")

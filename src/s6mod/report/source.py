@@ -3,8 +3,8 @@
 Nothing is drawn here. A run in progress is read as far as it has come; what is damaged is refused in one sentence.
 """
 
-import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +13,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.files import parse_json
 from s6mod.report.charts import Chart
 from s6mod.run_files import RunFiles
 from s6mod.runs.store import StoredRun, scan
@@ -23,6 +24,8 @@ PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
     "evaluation": {"accuracy": dict},
     "confusion": {"classes": list, "counts": list},
 }
+NUMBERS = ("terms", "figures", "accuracy")  # parts of records that hold numbers alone
+MOST_STEPS = 2**53  # which a chart's axis can count
 Matrix = list[list[float]]  # row i: percent on tasks 0 ... i after task i
 
 
@@ -85,7 +88,7 @@ def read_study(path: Path) -> StudyFile:
     """A study file, or the one in a study's folder."""
     file = path / "study.json" if path.is_dir() else path
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         if content["kind"] != "study":
             raise ValueError
         charts = [
@@ -109,7 +112,7 @@ def _read(run: StoredRun) -> RunData:
     try:
         records = _records(run)
         if run.result is not None:
-            matrices = json.loads(result.read_text(encoding="utf-8"))["matrices"]
+            matrices = parse_json(result.read_text(encoding="utf-8"))["matrices"]
             _check_figures(records, run.result["primary"])
             return RunData(run, run.result["primary"], _checked(matrices), records, int(run.result["steps"]))
         matrices = {}
@@ -133,18 +136,28 @@ def _records(run: StoredRun) -> list[dict[str, Any]]:
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     if run.result is None and lines and not lines[-1].endswith("\n"):
         lines.pop()  # just being written
-    records = [json.loads(line) for line in lines]
+    records = [parse_json(line) for line in lines]
     for record in records:
         parts = PARTS.get(record["kind"], {})
         if not isinstance(record["step"], int) or not all(isinstance(record[part], parts[part]) for part in parts):
             raise TypeError
+        if not 0 <= record["step"] < MOST_STEPS or not all(_is_plain(record.get(part, {})) for part in NUMBERS):
+            raise ValueError
     return records
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there are only numbers, as far as a float reaches, and None in a value or in lists and mappings."""
+    if isinstance(value, dict | list):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or (isinstance(value, int | float) and abs(value) <= sys.float_info.max)
 
 
 def _check_figures(records: list[dict[str, Any]], primary: str) -> None:
     """Refuse accuracies without a mean and confusions that are no square of counts."""
     for record in records:
         if record["kind"] in ("task", "evaluation"):
+            _check_percent(record["accuracy"].values())
             fmean(record["accuracy"][primary])
         elif record["kind"] == "confusion":
             counts, labels = record["counts"], [label for task in record["classes"] for label in task]
@@ -156,7 +169,13 @@ def _check_figures(records: list[dict[str, Any]], primary: str) -> None:
 def _checked(matrices: dict[str, Any]) -> dict[str, Matrix]:
     if any(len(row) != place for rows in matrices.values() for place, row in enumerate(rows, start=1)):
         raise ValueError
+    _check_percent(row for rows in matrices.values() for row in rows)
     return {str(name): [[float(value) for value in row] for row in rows] for name, rows in matrices.items()}
+
+
+def _check_percent(rows: Iterable[Sequence[float]]) -> None:
+    if not all(0 <= value <= 100 for row in rows for value in row):
+        raise ValueError
 
 
 def _primary(run: StoredRun) -> str:

@@ -20,6 +20,7 @@ WIDTH = 400  # of every chart, in its own pixels: legible at column width and on
 LEFT, RIGHT, BOTTOM = 50, 14, 44
 PLOT_HEIGHT = 200
 LEVELS = 24
+SMALLEST, HIGHEST = 1e-290, 1e300  # sizes that can be told apart and drawn
 LETTER = 7.0  # width of a letter, about
 LINE = 12.0  # from one line of text to the next, at the least
 MOST_LETTERS = 16  # of a name beside a row or below a column
@@ -193,7 +194,9 @@ def scale(left: float, top_value: float, unit: str, faint: bool) -> str:
 
 def level_of(value: float, top_value: float) -> int:
     """The colour's number for a value of 0 ... ``top_value``."""
-    return min(LEVELS - 1, max(0, int(LEVELS * value / (top_value or 1))))
+    top = top_value if top_value > 0 else 1.0
+    value = min(max(value, 0.0), top)
+    return min(LEVELS - 1, int(LEVELS * value / top if value < HIGHEST else LEVELS * (value / top)))
 
 
 def paint(level: int, faint: bool) -> str:
@@ -207,14 +210,19 @@ def paint(level: int, faint: bool) -> str:
 
 
 def span(values: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest, never equal."""
-    low, high = min(values), max(values)
-    return (low, high) if low < high else (low - 1, high + 1)
+    """Lowest and highest that are drawn, never so close that a plot between them would have no height.
+
+    A run that diverged may have losses of any size; those beyond ``HIGHEST`` lie on the edge.
+    """
+    low, high = (min(max(end, -HIGHEST), HIGHEST) for end in (min(values), max(values)))
+    size = max(abs(low), abs(high), SMALLEST)
+    margin = max(1.0, 1e-3 * size)
+    return (low, high) if high - low > 1e-12 * size else (low - margin, high + margin)
 
 
 def number(value: float) -> str:
     """A number at three digits."""
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
 def letters(text: str) -> int:

@@ -18,6 +18,7 @@ from s6mod.config import assign, merge, nearest
 from s6mod.data import default_root
 from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError
+from s6mod.files import expanded
 from s6mod.methods import methods
 from s6mod.presets import datasets, preset
 from s6mod.runs.completion import run_defaults
@@ -142,7 +143,7 @@ def _name_and_root(data: str) -> tuple[str, str | None]:
 
 
 def _check_prepared(name: str, folder: str | None, text: str) -> None:
-    place = default_root() if folder is None else Path(folder).expanduser()
+    place = default_root() if folder is None else expanded(folder)
     prepared = tuple(sorted(path.stem for path in place.glob("*.safetensors")))
     if name not in prepared and Path(name).exists():
         raise ConfigError(

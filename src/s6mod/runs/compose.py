@@ -10,6 +10,7 @@ from s6mod.data import DataConfig
 from s6mod.data.catalog import spell
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import ConfigError, DataError
+from s6mod.files import expanded
 from s6mod.presets import datasets, preset
 from s6mod.runs.config import RunConfig
 
@@ -55,7 +56,7 @@ def elsewhere(
     The data's folder is named so that whoever resumes the run from another folder finds it.
     """
     values: Plain = {} if device is None else {"engine": {"device": device}}
-    values |= {} if data_root is None else {"data": {"root": str(Path(data_root).expanduser().absolute())}}
+    values |= {} if data_root is None else {"data": {"root": str(expanded(data_root).absolute())}}
     return values | ({"output": {"track": list(track)}} if track else {})
 
 

@@ -3,7 +3,8 @@
 The hash of everything that can change a result names the run; folders, device and intervals take no part in it.
 """
 
-import json
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, field_validator
@@ -12,11 +13,12 @@ from s6mod.config import Config
 from s6mod.data import DataConfig, Dataset
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
+from s6mod.files import parse_json
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods import methods
 from s6mod.run_files import RunFiles
 from s6mod.runs import name as naming
-from s6mod.trackers import check_name
+from s6mod.trackers import KNOWN, check_name
 
 
 class OutputConfig(Config):
@@ -44,7 +46,9 @@ class OutputConfig(Config):
 class RunConfig(LearnerConfig):
     """A learner's configuration with the data, the stream and the output."""
 
-    num_classes: int | None = Field(None, ge=2, description="capacity; none: as many classes as the data set has")  # type: ignore[assignment]
+    num_classes: int | None = Field(
+        None, ge=2, le=1_000_000, description="capacity; none: as many classes as the data set has"
+    )  # type: ignore[assignment]
     data: DataConfig = DataConfig()
     stream: StreamConfig = StreamConfig()
     output: OutputConfig = OutputConfig()
@@ -82,20 +86,32 @@ class RunConfig(LearnerConfig):
         return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})
 
 
-def read_run_config(folder: Path) -> RunConfig:
-    """The configuration a run folder was begun with; fields that are newer than the folder have their defaults."""
+def read_run_config(folder: Path, track: Sequence[str] | None = None) -> RunConfig:
+    """The configuration a run folder was begun with; fields that are newer than the folder have their defaults.
+
+    ``track``: trackers in place of the folder's. Without them, those of ours that it names stay. A MODULE:CLASS goes,
+    since the folder may have come from anywhere, and importing it would run whatever it names.
+    """
     file = RunFiles(folder).config
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         config, found = RunConfig.parse(content["config"]), naming.run_hash(content["config"])
+        begun_as = content["hash"]
     except OSError:
         raise CheckpointError(f"expected a run folder, got {folder} without a config.json; check the path") from None
     except ConfigError as error:  # what is not known here is not damage: a method of one's own, a later version's field
         raise ConfigError(f"{error} (in {file})") from None
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"expected a run's configuration, got a damaged {file}; restore it") from None
-    if found != content["hash"]:
-        raise CheckpointError(
-            f"expected run {content['hash']} in {folder}, got a config.json that was edited; restore it"
-        )
-    return config
+    if found != begun_as:
+        raise CheckpointError(f"expected run {begun_as} in {folder}, got a config.json that was edited; restore it")
+    known = [name for name in config.output.track if name in KNOWN]
+    for name in config.output.track if track is None else ():
+        if name not in KNOWN:
+            warnings.warn(
+                f"{folder} names the tracker {name}, which is imported only if you name it: add --track {name} to "
+                "mirror the run there",
+                stacklevel=3,
+            )
+    output = config.output.model_copy(update={"track": known if track is None else list(track)})
+    return config.model_copy(update={"output": output})

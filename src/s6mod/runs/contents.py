@@ -1,12 +1,41 @@
 """What is read of a run's ``config.json`` and ``result.json``, by name and type; what else they hold is not looked at.
 
 A file is compared with this once, where it is parsed, so that nobody behind has to expect less. Fields that older files
-lack have a default here. What the options of a configuration mean is not known here: a method may be anybody's.
+lack have a default here. What the options of a configuration mean is not known here: a method may be anybody's. A file
+may also have come from anywhere: what becomes the name of a file or stands in a terminal is checked here.
 """
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from s6mod.config import Config
+
+
+def _shown(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("control characters")
+    return text
+
+
+def _plain(tree: Any) -> Any:
+    """A configuration whose keys, at any depth, can be shown, and whose numbers can be compared with others."""
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        _plain(part)
+    for key in tree if isinstance(tree, dict) else ():
+        _shown(str(key))
+    if isinstance(tree, int) and abs(tree) >= 2**63:
+        raise ValueError("a number beyond reason")
+    return tree
+
+
+Shown = Annotated[str, AfterValidator(_shown)]  # stands in a terminal, or with its slashes replaced in a file's name
+Name = Annotated[Shown, Field(pattern=r"^[^/\\]{1,200}$")]  # of a method, branch or data set: presets are files
+Code = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]*$")]  # stands in the name of a file as it is
+Percent = Annotated[float, Field(ge=-1000, le=1000)]  # generously: an interval or a difference may leave 0 ... 100
+Predictor = Annotated[Shown, Field(pattern="^[^/]+/[^/]+/.+$")]  # weights/statistics/scores
+Row = Annotated[list[Percent], Field(min_length=1)]  # accuracy on each task
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _Contents(Config):
@@ -14,11 +43,11 @@ class _Contents(Config):
 
 
 class _Named(_Contents):
-    name: str
+    name: Name
 
 
 class _Engine(_Contents):
-    precision: str
+    precision: Shown
 
 
 class _Settings(_Contents):
@@ -31,41 +60,41 @@ class _Settings(_Contents):
 
 
 class _Environment(_Contents):
-    device: str  # without it nobody knows the precision
-    source: str = ""
-    numerics: int | None = None  # before it was counted
+    device: Shown  # without it nobody knows the precision
+    source: Code = ""
+    numerics: Count | None = None  # before it was counted
     command: str | None = None
 
 
 class _Figures(_Contents):
-    accuracy: float
-    learning_accuracy: float
-    forgetting: float
-    forgetting_mose: float | None = None
-    anytime_accuracy: float | None = None
+    accuracy: Percent
+    learning_accuracy: Percent
+    forgetting: Percent
+    forgetting_mose: Percent | None = None
+    anytime_accuracy: Percent | None = None
 
 
 class Begun(_Contents):
     """The ``config.json`` of a run."""
 
-    config: _Settings
+    config: Annotated[_Settings, BeforeValidator(_plain)]
     environment: _Environment
-    data: str | None = None  # fingerprint
+    data: Shown | None = None  # fingerprint
 
 
 class Finished(Begun):
     """Its ``result.json``, or the record of it."""
 
-    hash: str
-    cell: str
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{1,64}$")]
+    cell: Shown
     seed: int
-    primary: str
-    metrics: dict[str, _Figures]
+    primary: Shown
+    metrics: dict[Shown, _Figures]
     matrices: dict[str, list[list[float]]] = Field({})  # cut out where they are not needed
-    predictors: dict[str, list[float]] = Field({})  # accuracy on each task by weights/statistics/scores
+    predictors: dict[Predictor, Row] = Field({})
     ms_per_step: float
-    bytes_held: int
-    steps: int = 0
+    bytes_held: Count
+    steps: Count = 0
     train_seconds: float = 0
     class_names: list[str] = Field([])
 

@@ -30,13 +30,20 @@ class Interrupted(S6modError):  # noqa: N818 - it is a request, not a fault
     def __init__(self, runs: list[Run], not_begun: int, number: int, advice: str | None = None) -> None:
         """``advice``: how to go on, where it is neither to resume the one run nor to give the same command again."""
         if advice is None:
-            alone = runs[0].folder if len(runs) == 1 and not not_begun else None
-            command = f"s6mod train --resume {shlex.quote(str(alone))}" if alone else "the same command again"
+            alone = runs[0] if len(runs) == 1 and not not_begun else None
+            command = _command(alone) if alone else "the same command again"
             advice = f"go on with: {command}"
         waiting = f"; {not_begun} not begun" if not_begun else ""
         super().__init__(f"stopped by {signal.Signals(number).name}{waiting}; {advice}")
         self.runs, self.not_begun, self.number = runs, not_begun, number
         self.exit_code = 128 + number
+
+
+def _command(run: Run) -> str:
+    """What goes on with a run; trackers of one's own are imported only if they are named."""
+    track = run.config.output.track
+    named = [word for name in track for word in ("--track", name)] if any(":" in name for name in track) else []
+    return shlex.join(["s6mod", "train", "--resume", str(run.folder), *named])
 
 
 class StopRequest:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from s6mod.errors import CheckpointError
-from s6mod.files import write_whole
+from s6mod.files import parse_json, write_whole
 from s6mod.locks import hold, let_go
 from s6mod.run_files import RunFiles
 
@@ -30,14 +30,14 @@ class RunFolder(RunFiles):
     @property
     def begun_as(self) -> str | None:
         """The hash that the run was begun with, if there is one; a later version may have more fields to hash."""
-        return str(json.loads(self.config.read_text(encoding="utf-8"))["hash"]) if self.config.exists() else None
+        return str(parse_json(self.config.read_text(encoding="utf-8"))["hash"]) if self.config.exists() else None
 
     def read_result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
         if not self.result.exists():
             return None
         try:
-            result = json.loads(self.result.read_text(encoding="utf-8"))
+            result = parse_json(self.result.read_text(encoding="utf-8"))
         except ValueError:
             result = None
         if not isinstance(result, dict) or PARTS - result.keys():

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from s6mod.errors import CheckpointError
-from s6mod.files import write_new, write_whole
+from s6mod.files import parse_json, write_new, write_whole
 from s6mod.run_files import RunFiles
 from s6mod.runs.contents import Finished
 from s6mod.runs.name import folder_name
@@ -100,13 +100,13 @@ def _place(text: str, content: dict[str, Any], folder: Path) -> Path | None:
 def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # the latter: no text, or no name of a file
         raise CheckpointError(f"expected a readable result, got {file}; restore it or remove it") from None
 
 
 def _parse(file: Path, text: str) -> dict[str, Any]:
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         version = content["format"]
     except (ValueError, KeyError, TypeError):
         hint = "remove it" if file == RunFiles(file.parent).result else "give run folders and records alone"
@@ -145,7 +145,10 @@ def _without_folders(text: str, content: dict[str, Any]) -> str:
     """The result as anybody may see it: where its files lay is nobody's business and no help elsewhere."""
     root = json.dumps(content["config"].get("data", {}).get("root"))
     command = content["environment"].get("command") or ""
-    words, kept = iter(shlex.split(command)), []
+    try:
+        words, kept = iter(shlex.split(command)), list[str]()
+    except ValueError:  # nobody could have typed it
+        words, kept = iter(()), []
     for word in words:
         option, equals, value = word.partition("=")
         if option in FILES:

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
-from s6mod.engine.checkpoint import Snapshot, Writer, has_state, read_state
+from s6mod.engine.checkpoint import Snapshot, Tree, Writer, fitting, has_state, read_state
 from s6mod.engine.evaluate import ENSEMBLE
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import write_whole
+from s6mod.files import clear_aside, parse_json, write_whole
 from s6mod.learner import Learner
 from s6mod.metrics import confusion
 from s6mod.runs.alarms import conditions, raise_alarms
@@ -143,9 +143,10 @@ class Run:
         config: RunConfig | None = None,
     ) -> "Run":
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
-        begun_with = read_run_config(folder)  # what is damaged or edited is refused
+        track = None if config is None else config.output.track
+        begun_with = read_run_config(folder, track)  # what is damaged or edited is refused
         run = cls(config or begun_with, folder, dataset, watch)
-        begun_on = json.loads(run._files.config.read_text(encoding="utf-8")).get("data")
+        begun_on = parse_json(run._files.config.read_text(encoding="utf-8")).get("data")
         same = run.plan.hash == StreamPlan.load(run._files.stream).hash
         if not same or begun_on != run.fingerprint:
             raise CheckpointError(
@@ -202,6 +203,7 @@ class Run:
         if not self._files.hold():
             raise Held(f"expected {self.folder} to be free, got a run that another process has under way; wait for it")
         try:
+            clear_aside(self.folder, older_than=0)  # nobody else writes here
             yield
         except BaseException:
             self.close()
@@ -209,15 +211,21 @@ class Run:
 
     def _restore(self) -> None:
         state, header = read_state(self._files.checkpoint)
+        with fitting(self._files.checkpoint):
+            self._take_over(state, header)
+
+    def _take_over(self, state: Tree, header: dict[str, Any]) -> None:
         if header["hash"] != self.hash:
             raise CheckpointError(
                 f"expected a checkpoint of run {self.hash}, got one of {header['hash']} in {self.folder}; "
                 "restore the right one"
             )
         if changed := differences(header["environment"], self.environment):
-            warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=3)
+            warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=4)
         self.learner.load_state_dict(state["learner"], self.dataset.image_shape)
         self.cursor = Cursor(**state["cursor"])
+        if not 0 <= self.cursor.position <= len(self.plan):
+            raise ValueError(f"step {self.cursor.position} of {len(self.plan)}")
         if self.result is None:  # else the state may be of an earlier step, see _conclude
             self._files.cut(state["records_bytes"])
 

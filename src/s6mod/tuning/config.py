@@ -13,6 +13,7 @@ from s6mod.data.streams import make_plan
 from s6mod.errors import ConfigError
 from s6mod.experiments.costs import Cost, cost
 from s6mod.experiments.sweep import numbers, refuse_device
+from s6mod.files import expanded
 from s6mod.presets import datasets
 from s6mod.runs.cells import Cell, parse, whole_field
 from s6mod.runs.compose import fitted
@@ -97,7 +98,7 @@ class Tuning:
         cell = self.cell.training
         root = self._data_root or cell.root
         values: dict[str, Any] = {"method": {"name": cell.method}, "data": {"name": cell.data}}
-        values["data"] |= {"root": str(Path(root).expanduser().absolute())} if root is not None else {}
+        values["data"] |= {"root": str(expanded(root).absolute())} if root is not None else {}
         values |= {"branch": {"name": cell.branch}} if cell.branch != "none" else {}
         values["memory_size"] = cell.memory
         return lay(merge(values, self._fixed), params)
@@ -110,9 +111,14 @@ class Tuning:
         return RunConfig.parse(fitted(merge(values, output)) | {"seed": seed})
 
     def on_present_data(self) -> "Tuning":
-        """The same on the contents that own data has now; data that is not there is refused."""
+        """The same on the contents that own data has now; data that is not there, or has too few tasks, is refused."""
         data = self.run({}, self.seeds[0]).data
         found = data.load()
+        first = self._first
+        tried = [first, *(first | {field: value} for field, each in self.space.items() for value in each.samples)]
+        configs = {repr(config.stream): config for config in (self.run(params, self.seeds[0]) for params in tried)}
+        for config in configs.values():
+            self.shorten(config, config.data.seen_by(found, config.seed).train_labels, found.num_classes)
         return self if data.name in datasets() else replace(self, contents=found.fingerprint)
 
     def check(self) -> None:

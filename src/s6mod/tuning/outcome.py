@@ -38,6 +38,12 @@ def write_outcome(tuning: Tuning, study: Any) -> Path | None:
     return file
 
 
+def first_failure(study: Any) -> str | None:
+    """Why the first of the trials that failed did."""
+    failures = (trial.user_attrs.get(FAILURE) for trial in study.get_trials(deepcopy=False))
+    return next((str(failure) for failure in failures if failure), None)
+
+
 def _objective(tuning: Tuning) -> str:
     tasks = tuning.config.tasks
     seeds = ", ".join(map(str, tuning.seeds))

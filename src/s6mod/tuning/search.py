@@ -12,7 +12,7 @@ from s6mod.experiments.launch import LocalLauncher
 from s6mod.experiments.plan import refuse_cpu
 from s6mod.tuning.config import TuneConfig, Tuning
 from s6mod.tuning.launch import launch
-from s6mod.tuning.outcome import write_outcome
+from s6mod.tuning.outcome import first_failure, write_outcome
 from s6mod.tuning.space import parse_search
 from s6mod.tuning.study import open_study, require_optuna
 
@@ -46,6 +46,7 @@ class Found:
     """What came out of a search."""
 
     best: str | None  # the best trial in words; None: no trial is complete
+    failure: str | None  # if so, why the first that failed did
     signal: int | None  # that stopped it
     folder: Path
 
@@ -56,7 +57,8 @@ class Found:
             name = signal.Signals(self.signal).name
             return 128 + self.signal, [f"stopped by {name}; the same command goes on"]
         if self.best is None:
-            raise ConfigError(f"expected a complete trial, got none; see why in {self.folder / 'history.json'}")
+            reason = f", the first as: {self.failure}" if self.failure else ""
+            raise ConfigError(f"expected a complete trial, got none{reason}; see all in {self.folder / 'history.json'}")
         return 0, []
 
 
@@ -71,4 +73,4 @@ def search(tuning: Tuning, device: str, workers: int | None, yes: bool, say: Cal
     stopped = launch(tuning, devices, here.threads, say)
     preset = write_outcome(tuning, study)
     best = None if preset is None else f"best: trial {study.best_trial.number}, {study.best_value:.2f} %: {preset}"
-    return Found(best, stopped, tuning.folder)
+    return Found(best, first_failure(study) if best is None else None, stopped, tuning.folder)

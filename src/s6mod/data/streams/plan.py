@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from s6mod.errors import DataError, InputError
-from s6mod.files import write_whole
+from s6mod.files import parse_json, write_whole
 
 FORMAT = "s6mod stream plan 1"
 
@@ -131,9 +131,9 @@ class StreamPlan:
             with safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in ("ids", "offsets", "batch_tasks")}
-            order = tuple(json.loads(metadata["class_order"]))
-            tasks = tuple(tuple(classes) for classes in json.loads(metadata["task_classes"]))
-            boundaries = bool(json.loads(metadata.get("boundaries", "true")))  # not in files of earlier versions
+            order = tuple(parse_json(metadata["class_order"]))
+            tasks = tuple(tuple(classes) for classes in parse_json(metadata["task_classes"]))
+            boundaries = bool(parse_json(metadata.get("boundaries", "true")))  # not in files of earlier versions
             plan = cls(**tensors, task_classes=tasks, class_order=order, boundaries=boundaries)
             whole = metadata["format"] == FORMAT and metadata["hash"] == plan.hash
         except OSError as error:
