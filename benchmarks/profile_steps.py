@@ -9,7 +9,7 @@ from statistics import median
 
 import torch
 
-from s6mod.runs.bench import WARM_UP, Subject, seconds_per_step
+from s6mod.runs.bench import WARM_UP, Contender, seconds_per_step
 from s6mod.runs.cells import parse
 from s6mod.runs.completion import complete
 
@@ -36,8 +36,8 @@ for cell, steps in LEARNERS.items():
     name, *_ = cell.split("/")
     method, _, branch = name.partition("+")
     values = complete(parse(cell, "cifar100", 2000).values())
-    subject = Subject(method, branch or "none", "auto", width=64, device="cuda", precision="auto", values=values)
-    learner = subject.learner()
+    contender = Contender(method, branch or "none", "auto", width=64, device="cuda", precision="auto", values=values)
+    learner = contender.learner()
     seconds_per_step(learner, WARM_UP)
     loops = [seconds_per_step(learner, steps) for _ in range(5)]
     print(f"{cell}: {1000 * median(loops):.2f} ms captured", flush=True)

@@ -1,10 +1,11 @@
 """The strict, frozen base of every configuration, and how configurations are read, merged and hashed.
 
-A configuration is a tree of pydantic models. Every number of the specification that could be varied is a field
-with its meaning in the description; an unknown key is an error that names the nearest known one.
+A configuration is a tree of pydantic models. Every number that is varied is a field with its meaning in the
+description; an unknown key is an error that names the nearest known one, a retired one an error that tells its value.
 """
 
 import difflib
+import functools
 import hashlib
 import json
 import numbers
@@ -18,6 +19,7 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from s6mod import retired
 from s6mod.errors import ConfigError
 from s6mod.files import DEEPEST
 
@@ -44,7 +46,9 @@ class Config(BaseModel):
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
         try:
-            text = json.dumps(dict(values), default=_plain_number)
+            text = json.dumps(retired.without(dict(values), retired_in(cls)), default=_plain_number)
+        except ConfigError:
+            raise
         except (TypeError, ValueError, RecursionError) as error:  # the last two: one that holds itself, or is too deep
             raise ConfigError(
                 f"expected plain values in the configuration, got one that JSON cannot hold: {error}"
@@ -258,6 +262,14 @@ def field_names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
         yield prefix + name
         for part in _models_in(field.annotation):
             yield from field_names(part, f"{prefix}{name}.")
+
+
+@functools.cache
+def retired_in(cls: type[BaseModel]) -> dict[str, Any]:
+    """The retired keys below a configuration class with their values, as a tree."""
+    parts = {name: part for name, field in cls.model_fields.items() for part in _models_in(field.annotation)}
+    below = {name: tree for name, part in parts.items() if (tree := retired_in(part))}
+    return below | {key: value for key, value in retired.keys_of(cls).items() if key not in cls.model_fields}
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from s6mod.augment import fused
+from s6mod.augment import colour, crop, fused
 
 
 def _boxes(src: Tensor) -> Tensor:
@@ -63,6 +63,17 @@ def oracle() -> SimpleNamespace:
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def constants(monkeypatch):
+    """Sets numbers of the crop and of the jitter that no configuration has, to reach edges."""
+
+    def put(**numbers):
+        for name, value in numbers.items():
+            monkeypatch.setattr(crop if hasattr(crop, name) else colour, name, value)
+
+    return put
 
 
 @pytest.fixture

@@ -128,14 +128,16 @@ def test_every_seventh_candidate_or_so_is_rejected_and_that_shapes_the_crops():
     assert extent.max() == 32
 
 
-def test_without_a_valid_candidate_the_image_stays_whole():
-    params = draw(5, scale=(1.0, 1.0), ratio=(4.0, 4.0))
+def test_without_a_valid_candidate_the_image_stays_whole(constants):
+    constants(RATIO=(4.0, 4.0))
+    params = draw(5, scale=(1.0, 1.0))
     assert (params.extent == 1).all()
     assert (params.shift == 0).all()
 
 
-def test_offsets_are_uniform_over_all_half_pixel_places_inside():
-    params = draw(17_000, (16, 16), scale=(0.25, 0.25), ratio=(1.0, 1.0))
+def test_offsets_are_uniform_over_all_half_pixel_places_inside(constants):
+    constants(RATIO=(1.0, 1.0))
+    params = draw(17_000, (16, 16), scale=(0.25, 0.25))
     assert (params.extent == 0.5).all()
     steps = params.shift * 16
     assert steps.unique().tolist() == list(range(-8, 9))
@@ -157,16 +159,11 @@ def test_half_are_mirrored_and_a_quarter_is_grey_independently():
     assert (torch.corrcoef(drawn) - torch.eye(5)).abs().max() < 0.035
 
 
-def test_each_step_can_be_off():
+def test_flip_and_grey_can_be_off():
     params = draw(500, flip_probability=0.0)
     assert not params.flip.any()
     assert params.grey.any()
     assert not draw(500, grey_probability=0.0).grey.any()
-    whole = draw(500, crop=False)
-    assert (whole.extent == 1).all()
-    assert (whole.shift == 0).all()
-    off = TransformLayers(TransformLayersConfig(flip_probability=0.0, grey_probability=0.0, crop=False))
-    torch.testing.assert_close(off(noise(8), torch.Generator()), noise(8), rtol=0, atol=1e-5)
 
 
 def test_the_generator_alone_decides():
@@ -195,7 +192,7 @@ def test_other_images_are_refused(x, hint):
         TransformLayers()(x, torch.Generator())
 
 
-@pytest.mark.parametrize("values", [{"scale": [0.5, 0.2]}, {"scale": [0.2, 1.5]}, {"ratio": [0.0, 1.0]}, {"hue": 0.1}])
+@pytest.mark.parametrize("values", [{"scale": [0.5, 0.2]}, {"scale": [0.2, 1.5]}, {"scale": [0.0, 1.0]}, {"hue": 0.1}])
 def test_impossible_configurations_are_refused(values):
     with pytest.raises(ConfigError, match="expected"):
         TransformLayersConfig.parse(values)

@@ -8,8 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from s6mod import Learner, checks
 from s6mod.augment.colour import jitter_selected
 from s6mod.branch import branches
+from s6mod.checks.candidate import Candidate, run
 from s6mod.checks.digit_stream import MEMORY_SIZE, NUM_CLASSES, SHAPE, stream
-from s6mod.checks.subject import Subject, run
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Peer, Plan, methods
@@ -40,7 +40,7 @@ def test_a_method_without_logits_refuses_every_branch_when_its_learner_is_made(m
 
 def inputs_by_path(name):
     """A method's configuration, and the last inputs of each code path that its steps take; no step is taken."""
-    learner, found = Subject(name, None).learner(), {}
+    learner, found = Candidate(name, None).learner(), {}
     learner.build(SHAPE)
     learner.step.compute = lambda inputs: found.update({inputs.plan.path: inputs}) or ()
     run(learner, stream())

@@ -64,7 +64,7 @@ def test_off_is_off_for_one_learner_and_not_for_the_next(asked):
     assert not asked
     learners.run(small("er", "s6mod", "auto"), 0, 4)
     assert {name.rpartition(".")[2] for name in asked} == {
-        "kernels", "norm_triton", "convolution_triton", "gate_triton", "losses_triton", "readout_triton",
+        "kornia_like_triton", "norm_triton", "convolution_triton", "gate_triton", "losses_triton", "readout_triton",
         "routing_triton", "scan_triton",
     }  # fmt: skip
 

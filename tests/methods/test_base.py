@@ -9,7 +9,7 @@ from torch import nn
 
 from learners import METHODS, run, small
 from s6mod.branch.base import Branch, Targets
-from s6mod.checks.subject import flat
+from s6mod.checks.candidate import flat
 from s6mod.errors import InputError
 from s6mod.experiments import costs
 from s6mod.methods import Peer, Plan, Task, methods

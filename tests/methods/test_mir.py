@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from learners import MEMORY, STREAM, batch, run, small, untaken
-from s6mod.checks.subject import flat
+from s6mod.checks.candidate import flat
 from s6mod.errors import ConfigError
 from s6mod.methods import Batch
 from s6mod.methods.mir import MIRConfig, Views

@@ -261,10 +261,10 @@ def test_each_loss_gets_its_rows(monkeypatch):
         torch.testing.assert_close(z, F.normalize(both.projection[start : start + STREAM], dim=1))
 
 
-def test_scales_of_the_first_and_of_later_tasks_are_options(monkeypatch):
+def test_the_scale_of_later_tasks_is_an_option_and_that_of_the_first_is_one(monkeypatch):
     given = spy(monkeypatch, contrastive, "similarity")
-    learner = run(small(method={"first_scale": 0.7, "scale": 0.5}), 0, TASK + 3)
-    assert [call[3] for call in given] == [0.7] * TASK + [0.5] * 6
+    learner = run(small(method={"scale": 0.5}), 0, TASK + 3)
+    assert [call[3] for call in given] == [1.0] * TASK + [0.5] * 6
     starts = [int(call[2]) for call in given[TASK:]]
     assert starts[::2] != starts[1::2]  # stream and memory have slices of their own
     assert learner.peers[0].network.num_features == 16
@@ -358,9 +358,9 @@ def test_defaults_are_those_of_the_published_results():
     assert config.network.pooling == "global"
     optimizer = {"name": "adamw", "lr": 5e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 1e-4}
     assert config.plain()["optimizer"] == optimizer
-    assert (config.memory_batch, config.per_class, config.projection_width) == (64, 7, 128)
-    assert (config.first_scale, config.scale, config.temperature, config.prototype_temperature) == (1, 1, 0.07, 0.5)
-    assert (config.base_rate, config.mixup_probability, config.base_mix, config.pair_beta) == (0.9, 0.2, 0.6, 0.4)
+    assert (config.memory_batch, config.projection_width) == (64, 128)
+    assert (config.scale, config.temperature, config.prototype_temperature) == (1, 0.07, 0.5)
+    assert (config.base_rate, config.mixup_probability) == (0.9, 0.2)
     network = OnPro(OnProConfig.parse({"network": {"width": 2}}), (3, 64, 64), 6).make_network()
     assert (network.num_features, network.projection.out_features) == (16, 128)
     assert OnPro.reservoir == "batched"

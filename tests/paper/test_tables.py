@@ -40,7 +40,7 @@ def test_ours_stands_beside_the_paper_s_with_gains_paired_by_seed(store):
     assert row.verdict.word == "agrees"
     assert (row.gain.mean, row.gain.n) == (2.0, 3)
     assert row.gain.half == pytest.approx(4.303 * 1 / 3**0.5, abs=1e-3)
-    assert (row.ms, row.held) == (4.0, 140_000_000)
+    assert (row.ms, row.bytes_held) == (4.0, 140_000_000)
     control = only(table, CONTROL)
     assert (control.paper, control.verdict, control.gain.mean) == (None, Verdict(""), pytest.approx(7 / 3))
     verdicts = [row.verdict.word for row in table.values()]

@@ -1,7 +1,7 @@
 """How the figures of the analysis look, drawn with matplotlib (extra ``plots``): made for the width of a column.
 
-Colours are those of Okabe and Ito, which people with any colour vision tell apart, but for their yellow, which is too
-faint on white; lines differ in mark and dash too.
+Colours are those of the report, which people with any colour vision tell apart, and four more; lines differ in mark and
+dash too.
 """
 
 import io
@@ -13,13 +13,14 @@ from typing import Any
 
 from s6mod.analysis.study import Drawing
 from s6mod.decimals import round_number
-from s6mod.report.figures import require_matplotlib
+from s6mod.report.matrix_picture import require_matplotlib
+from s6mod.report.svg import COLOURS as PALETTE
 from s6mod.report.svg import short
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#767676")
+GREY = "#767676"
+COLOURS = (*PALETTE, "#000000", "#882255", "#999933", GREY)
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (2, 1.5)), (0, (6, 2, 1, 2)), (0, (1, 1)))
-GREY = "#767676"
 MOST_TICKS = 5  # along one of two panels side by side
 MOST_MARKS = 25  # of a line: more cover it
 MOST_NAMES = 20  # of classes that fit beside a matrix

@@ -9,17 +9,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from s6mod.augment.base import to_float
+from s6mod.augment.crop import Areas
 from s6mod.augment.kornia_like import KorniaAugment, KorniaAugmentConfig
 from s6mod.augment.rand_augment import RandAugment, RandAugmentConfig
 from s6mod.config import Config
 
 
-class ChainCropConfig(KorniaAugmentConfig):
+class ChainCropConfig(Config):
     """Crop and flip alone."""
 
-    scale: tuple[float, float] = Field((0.6, 1.0), description="area of the crop as a fraction of the image, uniform")
-    jitter_probability: float = Field(0.0, ge=0, le=1, description="chance that an image's colours are jittered")
-    grey_probability: float = Field(0.0, ge=0, le=1, description="chance that an image loses its colours")
+    scale: Areas = Field((0.6, 1.0), description="area of the crop as a fraction of the image, uniform")
+    flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
 
 
 class ChainConfig(Config):
@@ -34,7 +34,9 @@ class DistillationChain(nn.Module):
 
     def __init__(self, config: ChainConfig, size: tuple[int, int]) -> None:
         super().__init__()
-        self.crop = KorniaAugment(config.crop)
+        self.crop = KorniaAugment(
+            KorniaAugmentConfig(**dict(config.crop), jitter_probability=0.0, grey_probability=0.0)
+        )
         self.rand_augment = RandAugment(config.rand_augment, size)
 
     def forward(self, images: Tensor, generator: torch.Generator) -> list[Tensor]:

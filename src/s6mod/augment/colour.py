@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # columns of the factors, entries of the order
+REACH = (0.4, 0.4, 0.4, 0.1)  # of each factor, uniform in 1 -+ this, but for hue: in -+ this, in turns of the circle
 
 
 def grey(x: Tensor) -> Tensor:

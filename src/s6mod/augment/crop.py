@@ -5,10 +5,26 @@ bilinear with aligned corners and without antialiasing, and never looks beyond t
 """
 
 import math
+from typing import Annotated
 
 import torch
+from pydantic import AfterValidator
 from torch import Tensor
 from torch.nn import functional as F
+
+RATIO = (3 / 4, 4 / 3)  # height / width of a candidate, log-uniform
+ATTEMPTS = 10  # candidates for each image
+
+
+def _inside(scale: tuple[float, float]) -> tuple[float, float]:
+    if not 0 < scale[0] <= scale[1]:
+        raise ValueError(f"expected 0 < lower <= upper, got {scale}; change the bounds")
+    if scale[1] > 1:
+        raise ValueError(f"expected a crop of at most the whole image, got {scale}; keep the upper bound at 1 or below")
+    return scale
+
+
+Areas = Annotated[tuple[float, float], AfterValidator(_inside)]  # areas of a crop as fractions of the image
 
 
 def draw_boxes(

@@ -2,7 +2,7 @@
 
 A step on small images is bound by the number of kernels it launches, and the plain versions launch dozens or hundreds.
 What is computed is defined by the plain versions in ``kornia_like`` and ``transform_layers``; the kernels themselves
-are in ``kernels`` and ``kernels_tl``.
+are in ``kornia_like_triton`` and ``transform_layers_triton``.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from s6mod.augment.crop import last_resort
+from s6mod.augment import colour, crop
 from s6mod.errors import InputError
 from s6mod.kernels import kernels_for
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from s6mod.augment.kornia_like import KorniaAugmentConfig, KorniaParams
     from s6mod.augment.transform_layers import TransformLayersConfig, TransformLayersParams
 
-KORNIA_LIKE = "s6mod.augment.kernels"
-TRANSFORM_LAYERS = "s6mod.augment.kernels_tl"
+KORNIA_LIKE = "s6mod.augment.kornia_like_triton"
+TRANSFORM_LAYERS = "s6mod.augment.transform_layers_triton"
 MAX_PIXELS = 8192  # a program keeps a whole image in registers, and this much they hold
 IMAGES_PER_PROGRAM = 32  # when parameters are drawn: one a thread
 POOL_BLOCK = 1024  # images of a program, and candidates it looks at in one go, when crops come from one pool
@@ -49,7 +49,7 @@ def suits_transform(x: Tensor) -> bool:
 def fill_params(params: "KorniaParams", uniform: Tensor, size: tuple[int, int], config: "KorniaAugmentConfig") -> None:
     """Write into ``params`` what ``draw_params`` makes of the ``uniform`` numbers."""
     batch = len(params.flip)
-    last_height, last_width = last_resort(size, config.ratio)
+    last_height, last_width = crop.last_resort(size, crop.RATIO)
     with torch.cuda.device_of(uniform):  # Triton launches on the current device
         kernels_for(uniform, KORNIA_LIKE).params_kernel[(-(-batch // IMAGES_PER_PROGRAM),)](
             uniform,
@@ -57,20 +57,20 @@ def fill_params(params: "KorniaParams", uniform: Tensor, size: tuple[int, int], 
             batch,
             H=size[0],
             W=size[1],
-            ATTEMPTS=config.attempts,
+            ATTEMPTS=crop.ATTEMPTS,
             AREA_LOW=config.scale[0],
             AREA_SPAN=config.scale[1] - config.scale[0],
-            LOG_ASPECT_LOW=math.log(config.ratio[0]),
-            LOG_ASPECT_SPAN=math.log(config.ratio[1] / config.ratio[0]),
+            LOG_ASPECT_LOW=math.log(crop.RATIO[0]),
+            LOG_ASPECT_SPAN=math.log(crop.RATIO[1] / crop.RATIO[0]),
             LAST_HEIGHT=last_height,
             LAST_WIDTH=last_width,
             FLIP=config.flip_probability,
             JITTER=config.jitter_probability,
             GREY=config.grey_probability,
-            BRIGHTNESS_REACH=config.brightness,
-            CONTRAST_REACH=config.contrast,
-            SATURATION_REACH=config.saturation,
-            HUE_REACH=config.hue,
+            BRIGHTNESS_REACH=colour.REACH[colour.BRIGHTNESS],
+            CONTRAST_REACH=colour.REACH[colour.CONTRAST],
+            SATURATION_REACH=colour.REACH[colour.SATURATION],
+            HUE_REACH=colour.REACH[colour.HUE],
             BLOCK=IMAGES_PER_PROGRAM,
             num_warps=1,
         )
@@ -116,11 +116,11 @@ def fill_transform_params(
             batch,
             H=size[0],
             W=size[1],
-            ATTEMPTS=config.attempts if config.crop else 0,
+            ATTEMPTS=crop.ATTEMPTS,
             AREA_LOW=config.scale[0],
             AREA_SPAN=config.scale[1] - config.scale[0],
-            LOG_ASPECT_LOW=math.log(config.ratio[0]),
-            LOG_ASPECT_SPAN=math.log(config.ratio[1] / config.ratio[0]),
+            LOG_ASPECT_LOW=math.log(crop.RATIO[0]),
+            LOG_ASPECT_SPAN=math.log(crop.RATIO[1] / crop.RATIO[0]),
             FLIP=config.flip_probability,
             GREY=config.grey_probability,
             BLOCK=POOL_BLOCK,

@@ -8,45 +8,23 @@ and ``plain_view`` define it in tensor operations; where it can, ``fused`` does 
 from dataclasses import dataclass
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor
 
-from s6mod.augment import fused
+from s6mod.augment import colour, crop, fused
 from s6mod.augment.base import Augment, check_images, to_float, uniform_numbers
 from s6mod.augment.colour import grey, jitter
-from s6mod.augment.crop import crop_resize, draw_boxes
+from s6mod.augment.crop import Areas, crop_resize, draw_boxes
 from s6mod.config import Config
 
 
 class KorniaAugmentConfig(Config):
     """How strongly images are cropped and coloured."""
 
-    scale: tuple[float, float] = Field((0.2, 1.0), description="area of the crop as a fraction of the image, uniform")
-    ratio: tuple[float, float] = Field((3 / 4, 4 / 3), description="height / width of the crop, log-uniform")
-    attempts: int = Field(10, ge=1, description="crops tried until one is smaller than the image in both sides")
+    scale: Areas = Field((0.2, 1.0), description="area of the crop as a fraction of the image, uniform")
     flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
     jitter_probability: float = Field(0.8, ge=0, le=1, description="chance that an image's colours are jittered")
-    brightness: float = Field(0.4, ge=0, le=1, description="factor uniform in 1 -+ this; multiplies the image")
-    contrast: float = Field(0.4, ge=0, le=1, description="factor uniform in 1 -+ this; blends with the mean grey")
-    saturation: float = Field(0.4, ge=0, le=1, description="factor uniform in 1 -+ this; blends with the grey image")
-    hue: float = Field(0.1, ge=0, le=0.5, description="shift uniform in -+ this, in turns of the colour circle")
     grey_probability: float = Field(0.2, ge=0, le=1, description="chance that an image loses its colours")
-
-    @field_validator("scale", "ratio")
-    @classmethod
-    def _ordered(cls, interval: tuple[float, float]) -> tuple[float, float]:
-        if not 0 < interval[0] <= interval[1]:
-            raise ValueError(f"expected 0 < lower <= upper, got {interval}; change the bounds")
-        return interval
-
-    @field_validator("scale")
-    @classmethod
-    def _inside(cls, scale: tuple[float, float]) -> tuple[float, float]:
-        if scale[1] > 1:
-            raise ValueError(
-                f"expected a crop of at most the whole image, got {scale}; keep the upper bound at 1 or below"
-            )
-        return scale
 
 
 @dataclass(frozen=True)
@@ -82,7 +60,7 @@ class KorniaAugment(Augment[KorniaParams]):
 
     def draw(self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device) -> KorniaParams:
         """Independent draws for each image, except for the order of the jitter."""
-        numbers = uniform_numbers(generator, sum(uniform_parts(batch, self.config.attempts)))
+        numbers = uniform_numbers(generator, sum(uniform_parts(batch)))
         if not fused.available(numbers):
             return draw_params(numbers, batch, size, self.config)
         params = KorniaParams.empty(batch, device)
@@ -95,24 +73,21 @@ class KorniaAugment(Augment[KorniaParams]):
         return fused.view(x, params) if fused.suits(x) else plain_view(x, params)
 
 
-def uniform_parts(batch: int, attempts: int) -> tuple[int, ...]:
+def uniform_parts(batch: int) -> tuple[int, ...]:
     """How many uniform numbers go to crop candidates, crop corners, the three masks, the factors and the order."""
-    return 2 * batch * attempts, 2 * batch, 3 * batch, 4 * batch, 4
+    return 2 * batch * crop.ATTEMPTS, 2 * batch, 3 * batch, 4 * batch, 4
 
 
 def draw_params(uniform: Tensor, batch: int, size: tuple[int, int], config: KorniaAugmentConfig) -> KorniaParams:
     """What the ``uniform`` numbers in [0, 1) decide for ``batch`` images."""
-    candidates, corner, chance, factors, order = uniform.split(uniform_parts(batch, config.attempts))
+    candidates, corner, chance, factors, order = uniform.split(uniform_parts(batch))
     chance = chance.view(3, batch)
-    reach = (config.brightness, config.contrast, config.saturation, config.hue)
     columns = [
         centre + r * (2 * u - 1)
-        for centre, r, u in zip((1, 1, 1, 0), reach, factors.view(batch, 4).unbind(1), strict=True)
+        for centre, r, u in zip((1, 1, 1, 0), colour.REACH, factors.view(batch, 4).unbind(1), strict=True)
     ]
     return KorniaParams(
-        box=draw_boxes(
-            candidates.view(2, batch, config.attempts), corner.view(2, batch), size, config.scale, config.ratio
-        ),
+        box=draw_boxes(candidates.view(2, batch, crop.ATTEMPTS), corner.view(2, batch), size, config.scale, crop.RATIO),
         flip=chance[0] < config.flip_probability,
         jitter=chance[1] < config.jitter_probability,
         factors=torch.stack(columns, dim=1),

@@ -1,4 +1,4 @@
-"""The augmentation of OnPro and MOSE ("transform layers"): flip, greyscale, resized crop, each of which can be off.
+"""The augmentation of OnPro and MOSE ("transform layers"): flip, greyscale, resized crop.
 
 The crop differs from the kornia-like one: a box may be as large as the image, it moves in half-pixel steps, pixels
 are sampled without aligned corners, and a batch shares one pool of candidates. Pixels may have any range, so that
@@ -10,13 +10,14 @@ import math
 from dataclasses import dataclass
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import fused
+from s6mod.augment import crop, fused
 from s6mod.augment.base import Augment, check_images, to_float, uniform_numbers
 from s6mod.augment.colour import grey
+from s6mod.augment.crop import Areas
 from s6mod.config import Config
 
 
@@ -25,19 +26,7 @@ class TransformLayersConfig(Config):
 
     flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
     grey_probability: float = Field(0.25, ge=0, le=1, description="chance that an image loses its colours")
-    crop: bool = Field(True, description="whether images are cropped at all")
-    scale: tuple[float, float] = Field((0.3, 1.0), description="area of the crop as a fraction of the image, uniform")
-    ratio: tuple[float, float] = Field((3 / 4, 4 / 3), description="height / width of the crop, log-uniform")
-    attempts: int = Field(10, ge=1, description="crops drawn per image; those larger than the image are discarded")
-
-    @field_validator("scale", "ratio")
-    @classmethod
-    def _ordered(cls, interval: tuple[float, float], info: ValidationInfo) -> tuple[float, float]:
-        if not 0 < interval[0] <= interval[1]:
-            raise ValueError(f"expected 0 < lower <= upper, got {interval}; change the bounds")
-        if info.field_name == "scale" and interval[1] > 1:
-            raise ValueError(f"expected at most the whole image, got {interval}; keep the upper bound at 1 or below")
-        return interval
+    scale: Areas = Field((0.3, 1.0), description="area of the crop as a fraction of the image, uniform")
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,7 @@ class TransformLayers(Augment[TransformLayersParams]):
         self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device
     ) -> TransformLayersParams:
         """Independent draws for each image, except that all crops come from one pool."""
-        numbers = uniform_numbers(generator, sum(uniform_parts(batch, self.config)))
+        numbers = uniform_numbers(generator, sum(uniform_parts(batch)))
         if not fused.available(numbers):
             return draw_params(numbers, batch, size, self.config)
         params = TransformLayersParams.empty(batch, device)
@@ -80,19 +69,18 @@ class TransformLayers(Augment[TransformLayersParams]):
         return fused.transform_view(x, params) if fused.suits_transform(x) else plain_view(x, params)
 
 
-def uniform_parts(batch: int, config: TransformLayersConfig) -> tuple[int, ...]:
+def uniform_parts(batch: int) -> tuple[int, ...]:
     """How many uniform numbers go to the two masks, the crop candidates and the crop corners."""
-    candidates = batch * config.attempts if config.crop else 0
-    return 2 * batch, 2 * candidates, 2 * batch
+    return 2 * batch, 2 * batch * crop.ATTEMPTS, 2 * batch
 
 
 def draw_params(
     uniform: Tensor, batch: int, size: tuple[int, int], config: TransformLayersConfig
 ) -> TransformLayersParams:
     """What the ``uniform`` numbers in [0, 1) decide for ``batch`` images."""
-    chance, candidates, corner = uniform.split(uniform_parts(batch, config))
+    chance, candidates, corner = uniform.split(uniform_parts(batch))
     flip, mask = chance.view(2, batch)
-    sides = draw_sides(candidates.view(2, -1), batch, size, config.scale, config.ratio)
+    sides = draw_sides(candidates.view(2, -1), batch, size, config.scale, crop.RATIO)
     extent, shift = [], []
     for whole, side, u in zip(size, sides, corner.view(2, batch), strict=True):
         room = whole - side

@@ -24,6 +24,9 @@ from s6mod.errors import InputError
 from s6mod.precision import full_precision
 from s6mod.registry import NamedConfig
 
+CONV_SIDE = 3  # of the depthwise convolution that makes X^
+DT_MIN, DT_MAX = 1e-3, 1e-1  # step sizes dt at the start
+
 
 class S6MODConfig(BranchConfig):
     """Configuration of the branch ``s6mod``; the paper's symbols stand in the descriptions."""
@@ -40,11 +43,8 @@ class S6MODConfig(BranchConfig):
     )
 
     d_inner: int = Field(128, ge=2, description="width d of the branch; at least the number of classes")
-    conv_kernel: Literal[1, 3, 5, 7] = Field(3, description="side of the depthwise convolution that makes X^")
     state_dim: int = Field(16, ge=1, description="size N of the state of the scan")
     dt_rank: int = Field(16, ge=1, description="size R of Delta before it is widened to step sizes")
-    dt_min: float = Field(1e-3, gt=0, description="smallest step size at the start (log-uniform)")
-    dt_max: float = Field(1e-1, gt=0, description="largest step size at the start (log-uniform)")
 
     num_patterns: int = Field(8, ge=1, description="number E of discretization patterns (N in the paper)")
     noisy_gate: bool = Field(
@@ -75,8 +75,6 @@ class S6MODConfig(BranchConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.dt_min > self.dt_max:
-            raise ValueError(f"expected dt_min at most dt_max, got {self.dt_min} and {self.dt_max}; swap them")
         if self.fixed_patterns is not None and self.fixed_patterns > self.num_patterns:
             raise ValueError(
                 f"expected fixed_patterns at most num_patterns, got {self.fixed_patterns} and {self.num_patterns}; "
@@ -104,11 +102,11 @@ class S6MOD(Branch):
         self.num_classes = num_classes
         height, width = (map_size, map_size) if isinstance(map_size, int) else map_size
         self.map_shape = (channels, height, width)
-        d, kernel = config.d_inner, config.conv_kernel
+        d = config.d_inner
 
         self.norm = nn.LayerNorm(channels)
         self.in_proj = nn.Linear(channels, 2 * d, bias=False)
-        self.conv = nn.Conv2d(d, d, kernel, padding=kernel // 2, groups=d)
+        self.conv = nn.Conv2d(d, d, CONV_SIDE, padding=CONV_SIDE // 2, groups=d)
         self.routing = Routing(
             num_classes,
             height * width * (d if config.prototype_space == "xhat" else channels),
@@ -124,7 +122,7 @@ class S6MOD(Branch):
         self.patterns = Patterns(d, config.dt_rank, config.num_patterns)
         self.bc_proj = nn.Parameter(_uniform(NUM_DIRECTIONS, 2 * config.state_dim, d, bound=d**-0.5))
         self.dt_proj = nn.Parameter(_uniform(NUM_DIRECTIONS, d, config.dt_rank, bound=config.dt_rank**-0.5))
-        self.dt_bias = nn.Parameter(_step_size_bias(NUM_DIRECTIONS, d, config.dt_min, config.dt_max))
+        self.dt_bias = nn.Parameter(_step_size_bias(NUM_DIRECTIONS, d))
         self.A_log = nn.Parameter(torch.arange(1.0, config.state_dim + 1).log().repeat(NUM_DIRECTIONS, d, 1))
         self.D = nn.Parameter(torch.ones(NUM_DIRECTIONS, d))
         self.out_norm = nn.LayerNorm(d)
@@ -298,7 +296,7 @@ def _uniform(*shape: int, bound: float) -> Tensor:
     return torch.empty(*shape).uniform_(-bound, bound)
 
 
-def _step_size_bias(directions: int, d: int, dt_min: float, dt_max: float) -> Tensor:
-    """b_dt (K, d) such that softplus(b_dt) is log-uniform in [dt_min, dt_max]."""
-    dt = torch.empty(directions, d).uniform_(math.log(dt_min), math.log(dt_max)).exp()
+def _step_size_bias(directions: int, d: int) -> Tensor:
+    """b_dt (K, d) such that softplus(b_dt) is log-uniform in [DT_MIN, DT_MAX]."""
+    dt = torch.empty(directions, d).uniform_(math.log(DT_MIN), math.log(DT_MAX)).exp()
     return dt + torch.log(-torch.expm1(-dt))  # the inverse of softplus

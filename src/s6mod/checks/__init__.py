@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from s6mod.checks.blind import Looked, blind
+from s6mod.checks.candidate import ENOUGH, AnyBranch, AnyMethod, Candidate, difference, flat, run, silence
 from s6mod.checks.digit_stream import (
     EQUAL_BATCHES,
     MEMORY_SIZE,
@@ -25,7 +26,6 @@ from s6mod.checks.digit_stream import (
     true_for_now,
     two_digits,
 )
-from s6mod.checks.subject import ENOUGH, AnyBranch, AnyMethod, Subject, difference, flat, run, silence
 from s6mod.engine.checkpoint import Tree
 from s6mod.engine.evaluate import Predictor
 from s6mod.engine.step import Step
@@ -37,8 +37,8 @@ from s6mod.methods import Batch, methods
 
 def check_learns(method: AnyMethod, branch: AnyBranch = None) -> None:
     """It tells two digits apart, nine times in ten, within 60 steps of four images."""
-    subject, best = Subject(method, branch), 0.0
-    learner, train, test = subject.learner(ENOUGH, memory_size=40), two_digits("train"), two_digits("test")
+    candidate, best = Candidate(method, branch), 0.0
+    learner, train, test = candidate.learner(ENOUGH, memory_size=40), two_digits("train"), two_digits("test")
     for step in range(60):
         rows = torch.arange(4 * step, 4 * step + 4) % len(train.labels)
         learner.learn(train.images[rows], train.labels[rows])
@@ -47,100 +47,102 @@ def check_learns(method: AnyMethod, branch: AnyBranch = None) -> None:
             best = max(best, hits.double().mean().item())
         if best >= 0.9:
             return
-    subject.expect(False, "reach 90 % on two digits within 60 steps", f"{100 * best:.0f} %")
+    candidate.expect(False, "reach 90 % on two digits within 60 steps", f"{100 * best:.0f} %")
 
 
 def check_resumes(method: AnyMethod, branch: AnyBranch = None) -> None:
     """Saved within a task, after a boundary, and loaded, it goes on to the same bits as if it had never stopped."""
-    subject = Subject(method, branch)
+    candidate = Candidate(method, branch)
     with TemporaryDirectory() as folder:
-        for name, content in subject.record().saved.items():
+        for name, content in candidate.record().saved.items():
             Path(folder, name).write_bytes(content)
         loaded = Learner.load(folder)
-    subject.expect_same([flat(loaded.state_dict())], subject.trajectory()[PREFIX - 1 : PREFIX], "load what it saved")
+    candidate.expect_same(
+        [flat(loaded.state_dict())], candidate.trajectory()[PREFIX - 1 : PREFIX], "load what it saved"
+    )
     resumed = run(loaded, stream()[PREFIX:], start=PREFIX)
-    subject.expect_same(resumed, subject.trajectory()[PREFIX:], "resume as if it had never stopped")
+    candidate.expect_same(resumed, candidate.trajectory()[PREFIX:], "resume as if it had never stopped")
 
 
 def check_follows_its_seed(method: AnyMethod, branch: AnyBranch = None) -> None:
     """Its trajectory is that of its seed, whatever the process drew before; another seed is another network."""
-    subject = Subject(method, branch)
+    candidate = Candidate(method, branch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        again = run(subject.learner(), stream()[:PREFIX])
-    subject.expect_same(again, subject.trajectory()[:PREFIX], "repeat its trajectory with the same seed")
-    first, second = subject.learner(seed=0), subject.learner(seed=1)
+        again = run(candidate.learner(), stream()[:PREFIX])
+    candidate.expect_same(again, candidate.trajectory()[:PREFIX], "repeat its trajectory with the same seed")
+    first, second = candidate.learner(seed=0), candidate.learner(seed=1)
     for learner in (first, second):
         learner.build(SHAPE)
     for ours, theirs in zip(first.peers, second.peers, strict=True):
         differ = difference(flat(ours.network.state_dict()), flat(theirs.network.state_dict()))
-        subject.expect(bool(differ), "start from another network with another seed", "the same one")
+        candidate.expect(bool(differ), "start from another network with another seed", "the same one")
 
 
 def check_keeps_to_its_memory(method: AnyMethod, branch: AnyBranch = None) -> None:
     """The memory holds what the stream brought, within its budget, and the method hoards nothing beside it."""
-    subject, known = Subject(method, branch), set()
-    fresh = subject.learner()
+    candidate, known = Candidate(method, branch), set()
+    fresh = candidate.learner()
     fresh.build(SHAPE)
     budget = ReplayMemory(MEMORY_SIZE, SHAPE, "sequential", torch.device("cpu"), fresh.method.values()).nbytes
-    for batch, state, held in zip(stream(), subject.trajectory(), subject.record().held, strict=True):
+    for batch, state, holds in zip(stream(), candidate.trajectory(), candidate.record().footprints, strict=True):
         known |= samples(batch.images, batch.labels)
         seen, filled = state["memory/seen"], state["memory/filled"]
-        subject.expect(
+        candidate.expect(
             (seen, filled) == (len(known), min(len(known), MEMORY_SIZE)),
             f"leave writing the memory to the learner, which offered {len(known)} samples",
             f"{seen} offered and {filled} stored",
         )
-        within = held.memory_bytes <= budget
-        subject.expect(within, f"keep its memory within {budget} bytes", f"{held.memory_bytes}")
-        for labels in (state["memory/labels"], held.device_labels):
+        within = holds.memory_bytes <= budget
+        candidate.expect(within, f"keep its memory within {budget} bytes", f"{holds.memory_bytes}")
+        for labels in (state["memory/labels"], holds.device_labels):
             stored = samples(state["memory/images"][:filled], labels[:filled])
-            subject.expect(stored <= known, "store only samples of the stream", "others in memory")
-    before, after = (subject.record().held[position].method_bytes for position in EQUAL_BATCHES)
-    subject.expect(after <= before, "hold no more after more batches of a task", f"{after - before} bytes more")
+            candidate.expect(stored <= known, "store only samples of the stream", "others in memory")
+    before, after = (candidate.record().footprints[position].method_bytes for position in EQUAL_BATCHES)
+    candidate.expect(after <= before, "hold no more after more batches of a task", f"{after - before} bytes more")
 
 
 def check_declares_boundaries(method: AnyMethod, branch: AnyBranch = None) -> None:
     """Moving or dropping ``end_task`` changes nothing, unless it declares that it needs boundaries."""
-    subject = Subject(method, branch)
-    if methods[subject.method_name].needs_boundaries:
+    candidate = Candidate(method, branch)
+    if methods[candidate.method_name].needs_boundaries:
         refused = ""
         try:
-            subject.learner(boundaries="none")
+            candidate.learner(boundaries="none")
         except ConfigError as error:
             refused = str(error)
         one_sentence = refused != "" and "\n" not in refused
-        subject.expect(one_sentence, "refuse boundaries='none' in one sentence", repr(refused))
+        candidate.expect(one_sentence, "refuse boundaries='none' in one sentence", repr(refused))
         return
-    moved = run(subject.learner(), stream(), ends=frozenset({1, 4}))
-    dropped = run(subject.learner(boundaries="none"), stream())
+    moved = run(candidate.learner(), stream(), ends=frozenset({1, 4}))
+    dropped = run(candidate.learner(boundaries="none"), stream())
     for other, how in ((moved, "moved"), (dropped, "dropped")):
         what = f"follow one trajectory when end_task is {how}, since it declares no boundaries"
-        subject.expect_same(other, subject.trajectory(), what, ignore=("host/task/*", "memory/tasks"))
+        candidate.expect_same(other, candidate.trajectory(), what, ignore=("host/task/*", "memory/tasks"))
 
 
 def check_ignores_the_future(method: AnyMethod, branch: AnyBranch = None) -> None:
     """The batch that it is given decides, not what comes later, and not what else its arrays hold at any time."""
-    subject = Subject(method, branch)
-    poisoned = run(subject.learner(), true_for_now())
-    subject.expect_same(poisoned, subject.trajectory()[:PREFIX], "learn from the batch it is given alone")
+    candidate = Candidate(method, branch)
+    poisoned = run(candidate.learner(), true_for_now())
+    candidate.expect_same(poisoned, candidate.trajectory()[:PREFIX], "learn from the batch it is given alone")
 
 
 def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None:
     """All stays finite with one class in a batch, single images, and a class first seen within a task."""
-    subject = Subject(method, branch)
+    candidate = Candidate(method, branch)
     singles = [Batch(b.images[:1], b.labels[:1]) for b in stream()[:2]]
-    for batches, trajectory in ((stream(), subject.trajectory()), (singles, run(subject.learner(), singles))):
+    for batches, trajectory in ((stream(), candidate.trajectory()), (singles, run(candidate.learner(), singles))):
         for batch, state in zip(batches, trajectory, strict=True):
             tensors = {path: leaf for path, leaf in state.items() if isinstance(leaf, Tensor)}
             broken = next((path for path, leaf in tensors.items() if not leaf.isfinite().all()), "")
-            subject.expect(not broken, f"stay finite after labels {batch.labels.tolist()}", f"a broken {broken}")
+            candidate.expect(not broken, f"stay finite after labels {batch.labels.tolist()}", f"a broken {broken}")
 
 
 def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None) -> None:
     """What it does in a step looks at no value: on a GPU the whole step is captured and replayed."""
-    subject = Subject(method, branch)
-    learner = subject.learner()
+    candidate = Candidate(method, branch)
+    learner = candidate.learner()
     learner.build(SHAPE)
     assert isinstance(learner.step, Step)
     blind(learner.step)
@@ -149,14 +151,14 @@ def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None) -> Non
             learner.learn(batch.images, batch.labels)
         except Looked as look:
             todo = "decide in plan, on the host, or compute both and choose by torch.where"
-            subject.expect(False, "compute its step without looking at values", f"{look}; {todo}")
+            candidate.expect(False, "compute its step without looking at values", f"{look}; {todo}")
         if position in TASK_ENDS:
             learner.end_task()
 
 
 def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) -> None:
     """Predicting at any step, by either statistics, gives whole score tables and leaves the trajectory as it was."""
-    subject, images = Subject(method, branch), torch.cat([batch.images for batch in stream()])
+    candidate, images = Candidate(method, branch), torch.cat([batch.images for batch in stream()])
 
     def look(learner: Learner) -> None:
         tables, labels = learner.scores(images), learner.predict(images)
@@ -164,20 +166,20 @@ def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) 
         stored = learner.memory.labels[: len(learner.memory)].unique()
         shape = (len(images), NUM_CLASSES)
         for name, table in (*tables.items(), *by_memory.items()):
-            subject.expect(table.shape == shape, f"give a table {name!r} of shape {shape}", f"{tuple(table.shape)}")
+            candidate.expect(table.shape == shape, f"give a table {name!r} of shape {shape}", f"{tuple(table.shape)}")
             whole = not table.isnan().any() and bool(table[:, stored].isfinite().all())
-            subject.expect(whole, f"give finite scores {name!r} of classes in memory", "others")
+            candidate.expect(whole, f"give finite scores {name!r} of classes in memory", "others")
         chosen = tables[learner.primary].argmax(1)
-        subject.expect(torch.equal(labels, chosen), f"predict by its table {learner.primary!r}", "other labels")
+        candidate.expect(torch.equal(labels, chosen), f"predict by its table {learner.primary!r}", "other labels")
 
-    looked = run(subject.learner(), stream()[:PREFIX], after=look)
-    subject.expect_same(looked, subject.trajectory()[:PREFIX], "go on as if it had not been asked")
+    looked = run(candidate.learner(), stream()[:PREFIX], after=look)
+    candidate.expect_same(looked, candidate.trajectory()[:PREFIX], "go on as if it had not been asked")
 
 
 def check_keeps_an_average(method: AnyMethod, branch: AnyBranch = None) -> None:
     """With averaged weights it learns the same, to the bit, and they are the plain average over its steps."""
-    subject, decay = Subject(method, branch), 0.5
-    learner = subject.learner(average=decay)
+    candidate, decay = Candidate(method, branch), 0.5
+    learner = candidate.learner(average=decay)
     learner.build(SHAPE)
     expected, updates, terms = flat(_by_number(learner.peers)), 0, 0
 
@@ -193,10 +195,10 @@ def check_keeps_an_average(method: AnyMethod, branch: AnyBranch = None) -> None:
         assert learner.average is not None
         averaged = flat(_by_number(learner.average.modules))
         off = [path for path in averaged if not torch.allclose(averaged[path], expected[path], rtol=1e-4, atol=1e-6)]
-        subject.expect(not off, "have weights whose average can be kept", f"another average of {''.join(off[:1])}")
+        candidate.expect(not off, "have weights whose average can be kept", f"another average of {''.join(off[:1])}")
 
     what = "learn as without an average"
-    subject.expect_same(run(learner, stream(), after=follow), subject.trajectory(), what, ignore=("average/*",))
+    candidate.expect_same(run(learner, stream(), after=follow), candidate.trajectory(), what, ignore=("average/*",))
 
 
 def _by_number(modules: Iterable[nn.Module]) -> Tree:
@@ -210,8 +212,8 @@ def check_branch_can_be_silenced(method: AnyMethod, branch: AnyBranch = None) ->
     """
     if branch is None:
         return
-    subject, base = Subject(method, branch), Subject(method, None)
-    learner = subject.learner()
+    candidate, base = Candidate(method, branch), Candidate(method, None)
+    learner = candidate.learner()
     learner.build(SHAPE)
     calls: list[int] = []
     for peer in learner.peers:
@@ -219,21 +221,21 @@ def check_branch_can_be_silenced(method: AnyMethod, branch: AnyBranch = None) ->
         silence(peer.branch, calls)
     silenced = run(learner, stream()[:PREFIX])
     asked = max(learner.ledger.counts.values(), default=0) * len(learner.peers)
-    subject.expect(len(calls) == asked > 0, "have its branch asked in each step that trains", f"{len(calls)} calls")
+    candidate.expect(len(calls) == asked > 0, "have its branch asked in each step that trains", f"{len(calls)} calls")
     own = ("peers/*/branch/*", "generators/branch", "optimizer/*", "ledger/*")
     what = "do as without its branch when the terms weigh 0"
-    subject.expect_same(silenced, base.trajectory()[:PREFIX], what, ignore=own)
+    candidate.expect_same(silenced, base.trajectory()[:PREFIX], what, ignore=own)
 
 
 def check_branch_reaches_the_network(method: AnyMethod, branch: AnyBranch = None) -> None:
     """Gradients of the branch pass through the tap: the network learns something else than without it."""
     if branch is None:
         return
-    subject, base = Subject(method, branch), Subject(method, None)
-    ours, theirs = (one.trajectory()[-1] for one in (subject, base))
-    for number in range(methods[subject.method_name].num_peers):
+    candidate, base = Candidate(method, branch), Candidate(method, None)
+    ours, theirs = (one.trajectory()[-1] for one in (candidate, base))
+    for number in range(methods[candidate.method_name].num_peers):
         differ = difference(ours, theirs, only=f"peers/{number}/network/*")
-        subject.expect(bool(differ), "learn something else with its branch", "the same network")
+        candidate.expect(bool(differ), "learn something else with its branch", "the same network")
 
 
 ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (

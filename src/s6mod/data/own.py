@@ -5,11 +5,11 @@ import os
 import re
 from pathlib import Path
 
+from s6mod.data.csv_file import csv_source
 from s6mod.data.folder import folder_source
 from s6mod.data.npz import npz_source
 from s6mod.data.source import Source
 from s6mod.data.split import Reading
-from s6mod.data.table import csv_source
 from s6mod.errors import DataError
 
 ARCHIVE = re.compile(r"\.(zip|tar|tgz|tar\.\w+)$", re.IGNORECASE)

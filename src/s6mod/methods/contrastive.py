@@ -26,6 +26,9 @@ from s6mod.methods.base import Method, MethodConfig, Peer
 from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
 from s6mod.precision import full_precision
 
+EPSILON = 1e-8  # added to norms, to denominators and inside logarithms
+FIRST_SCALE = 1.0  # c in the first task
+
 
 class ContrastiveConfig(MethodConfig):
     """Options of the contrastive losses."""
@@ -36,9 +39,7 @@ class ContrastiveConfig(MethodConfig):
         description="width of the projection and of the slice of features compared with it (all, if there are fewer)",
     )
     temperature: float = Field(0.07, gt=0, description="tau, by which similarities are divided")
-    first_scale: float = Field(1.0, gt=0, description="c in the first task: multiplies similarities")
-    scale: float = Field(1.0, gt=0, description="c in later tasks")
-    epsilon: float = Field(1e-8, gt=0, description="added to norms, to denominators and inside logarithms")
+    scale: float = Field(1.0, gt=0, description="c, which multiplies similarities after the first task")
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,17 @@ class ContrastiveMethod(Method):
         self, peer: Peer, blocks: Sequence[Rotated], generator: torch.Generator
     ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """One pass over the stream and, after the first task, the memory: projections of each, and L_n and L_uni."""
-        tau, epsilon = self.config.temperature, self.config.epsilon
-        scale = self.config.first_scale if len(blocks) == 1 else self.config.scale
+        tau = self.config.temperature
+        scale = FIRST_SCALE if len(blocks) == 1 else self.config.scale
         rows = [len(block.images) for block in blocks]
         out: ProjectedOutput = peer.network(torch.cat([block.images for block in blocks]))
         z, S = out.projection.split(rows), []
         for z_block, f in zip(z, out.features.split(rows), strict=True):
             start = slice_start(f.shape[1], z_block.shape[1], generator, f.device)
-            S.append(similarity(z_block, f, start, scale, epsilon))
-        terms = {"new": new_loss(S[0], blocks[0].labels, tau, epsilon)}
+            S.append(similarity(z_block, f, start, scale, EPSILON))
+        terms = {"new": new_loss(S[0], blocks[0].labels, tau, EPSILON)}
         if len(blocks) > 1:
-            terms["uniform"] = uniform_loss(S[1], blocks[1].labels, tau, epsilon)
+            terms["uniform"] = uniform_loss(S[1], blocks[1].labels, tau, EPSILON)
         return z, terms
 
 

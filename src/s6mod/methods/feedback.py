@@ -21,6 +21,9 @@ from s6mod.branch.base import Targets
 from s6mod.config import Config
 from s6mod.methods.prototypes import draw_pairs, has_prototype
 
+BASE_MIX = 0.6  # lambda of the base part is uniform from 0 to this
+PAIR_BETA = 0.4  # alpha: lambda of the pair part is drawn from Beta(alpha, alpha)
+
 
 class FeedbackConfig(Config):
     """Options of the feedback."""
@@ -31,8 +34,6 @@ class FeedbackConfig(Config):
     mixup_probability: float = Field(
         0.2, ge=0, le=1, description="p: a pair of classes is mixed with probability p, an image of the base part p^2"
     )
-    base_mix: float = Field(0.6, ge=0, le=1, description="lambda of the base part is uniform from 0 to this")
-    pair_beta: float = Field(0.4, gt=0, description="lambda of the pair part is drawn from Beta(a, a) with this a")
     truncate_mixed_labels: bool = Field(
         True,
         description="class of a mixed image in the chain of CCL-DC: the one whose place in the class order is the "
@@ -75,8 +76,8 @@ def mixed_batch(
     position = order.argsort()
     if "base" in rows:
         p, count = config.mixup_probability, len(replay) - len(rows["base"])
-        base = base_part(rows["base"], rows["partners"], p, config.base_mix, generator)
-        pairs = pair_part(mu, position, labels, count, p, config.pair_beta, generator)
+        base = base_part(rows["base"], rows["partners"], p, BASE_MIX, generator)
+        pairs = pair_part(mu, position, labels, count, p, PAIR_BETA, generator)
         mixture = Mixture(*map(torch.cat, zip(base, pairs, strict=True)))
     else:
         mixture = Mixture(replay, replay, torch.zeros(replay.shape, dtype=torch.float32, device=replay.device))

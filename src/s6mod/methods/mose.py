@@ -25,6 +25,9 @@ from s6mod.methods.normalised import NormalisedConfig, NormalisedMethod
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.networks import DEEPEST, ExpertsConfig, ExpertsOutput, ExpertsResNet18
 
+PER_CLASS = 7  # images of earlier tasks in a step, at most this many for each class seen
+CAT_WEIGHT = 2.0  # of the cross-entropy of `cat`
+
 
 class MOSEAugmentConfig(TransformLayersConfig):
     """Greyscale and crop; every image comes with its mirror anyway."""
@@ -48,11 +51,7 @@ class MOSEConfig(NormalisedConfig):
     network: ExpertsConfig = ExpertsConfig()
     optimizer: MOSEOptimizerConfig = MOSEOptimizerConfig()
     augment: MOSEAugmentConfig = MOSEAugmentConfig()
-    per_class: int = Field(7, ge=1, description="images of earlier tasks in a step, at most this many per class seen")
     temperature: float = Field(0.07, gt=0, description="of the supervised contrastive loss")
-    cat_weight: float = Field(
-        2.0, ge=0, description="weight of the cross-entropy over all classes after the first task"
-    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class MOSE(NormalisedMethod):
         if len(current) == 1:
             current = current[:0]  # a lone sample is ignored, as in the published results
         repeated = 0 if first_task else min(K * len(task.current) // len(task.seen), batch)
-        earlier = min(K - repeated, self.config.per_class * len(task.seen))
+        earlier = min(K - repeated, PER_CLASS * len(task.seen))
         classes = torch.full((self.num_classes,), int(first_task))
         classes[task.current] = 1
         return Plan(
@@ -136,7 +135,7 @@ class MOSE(NormalisedMethod):
         new = logits[:split].masked_fill(views.classes == 0, -torch.inf)
         ce_new, ce_cat = cross_entropy(new, labels[:split]), cross_entropy(logits[split:], labels[split:])
         terms = {
-            "ce": ce_new + self.config.cat_weight * ce_cat,
+            "ce": ce_new + CAT_WEIGHT * ce_cat,
             "scl": supervised_contrastive(out.projections, labels, self.config.temperature),
             "distil": distillation(out.student, out.features[:, :DEEPEST]),
         }

@@ -25,7 +25,7 @@ from s6mod.branch.base import Targets
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
-from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated, previous_loss
+from s6mod.methods.contrastive import EPSILON, ContrastiveConfig, ContrastiveMethod, Rotated, previous_loss
 from s6mod.networks.projection import ProjectedResNet18
 from s6mod.precision import full_precision
 
@@ -47,7 +47,7 @@ class OCMConfig(ContrastiveConfig):
     name: Literal["ocm"] = "ocm"
     optimizer: OCMOptimizerConfig = OCMOptimizerConfig()
     augment: KorniaAugmentConfig = KorniaAugmentConfig()
-    scale: float = Field(0.5, gt=0, description="c in later tasks")
+    scale: float = Field(0.5, gt=0, description="c, which multiplies similarities after the first task")
     mse_target: Literal["logits", "features"] = Field(
         "logits", description="what of the teacher the logits of old classes are drawn to"
     )
@@ -116,7 +116,7 @@ class OCM(ContrastiveMethod):
             plain = len(z[1]) // 2  # rows of the memory that are not augmented
             past_z, target = self._past(peer, last.rotated.images[:plain], view())
             terms["previous"] = previous_loss(
-                z[1][:plain], past_z, last.rotated.labels[:plain], self.config.temperature, self.config.epsilon
+                z[1][:plain], past_z, last.rotated.labels[:plain], self.config.temperature, EPSILON
             )
             terms["mse"] = masked_mse(out.logits, target, self.old)
         return Losses(terms, tap, carry=views[0].plain.labels)

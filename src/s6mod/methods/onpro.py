@@ -30,9 +30,11 @@ from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods import feedback
 from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
-from s6mod.methods.contrastive import ContrastiveConfig, ContrastiveMethod, Rotated
+from s6mod.methods.contrastive import EPSILON, ContrastiveConfig, ContrastiveMethod, Rotated
 from s6mod.methods.prototypes import equilibrium
 from s6mod.networks import NetworkConfig
+
+PER_CLASS = 7  # images replayed after the first task, at most this many for each class seen
 
 
 class OnProNetworkConfig(NetworkConfig):
@@ -49,9 +51,6 @@ class OnProConfig(feedback.FeedbackConfig, ContrastiveConfig):
     name: Literal["onpro"] = "onpro"
     network: OnProNetworkConfig = OnProNetworkConfig()
     augment: TransformLayersConfig = TransformLayersConfig()
-    per_class: int = Field(
-        7, ge=1, description="images replayed after the first task, at most this many per class seen"
-    )
     prototype_temperature: float = Field(0.5, gt=0, description="tau of OPE, by which cosines are divided")
 
 
@@ -95,7 +94,7 @@ class OnPro(ContrastiveMethod):
             self.check_images(len(labels))
             return Plan(rows, path=("first task", min(len(memory), K)))
         rows["order"] = torch.tensor(list(dict.fromkeys([*task.seen, *range(self.num_classes)])))
-        count = min(K, self.config.per_class * len(task.seen), len(memory))
+        count = min(K, PER_CLASS * len(task.seen), len(memory))
         self.check_images(count)
         replay = rows["replay"] = memory.sample(count, generator)
         if task.step == 0:
@@ -152,7 +151,7 @@ class OnPro(ContrastiveMethod):
 
     def _equilibrium(self, z1: Tensor, z2: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """OPE of the projections of two views, and mu."""
-        return equilibrium(z1, z2, labels, self.num_classes, self.config.prototype_temperature, self.config.epsilon)
+        return equilibrium(z1, z2, labels, self.num_classes, self.config.prototype_temperature, EPSILON)
 
     def commit(self, carries: list[Tensor | None]) -> None:
         """The last peer's prototypes lead the next feedback."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from scipy.special import stdtrit
+from scipy.special import stdtrit  # scipy comes with scikit-learn
 
 LEVEL = 0.95
 ENOUGH = 3  # seeds that a verdict takes

@@ -52,7 +52,7 @@ def cells(row: Row) -> list[str]:
         str(row.verdict),
         gain_text(row.gain, row.mixed),
         f"{row.ms:.1f}" if row.ms is not None else "",
-        f"{row.held / 1e6:.0f}" if row.held is not None else "",
+        f"{row.bytes_held / 1e6:.0f}" if row.bytes_held is not None else "",
     ]
 
 
@@ -142,7 +142,7 @@ def _flat(table: Filled, row: Row) -> dict[str, Any]:
         **_numbers("gain_", row.gain),
         "gain_mixed": row.mixed,
         "ms_per_step": row.ms,
-        "bytes_held": row.held,
+        "bytes_held": row.bytes_held,
         "code": " ".join(row.code),
     }
 

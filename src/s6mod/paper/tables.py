@@ -37,7 +37,7 @@ class Row:
     verdict: Verdict
     gain: Estimate | None  # over the same method without a branch, paired by seed
     ms: float | None  # mean time of a step
-    held: int | None  # bytes held between steps
+    bytes_held: int | None  # between steps
     code: tuple[str, ...] = ()  # versions of the code that the results come from
     mixed: bool = False  # whether the gain pairs results of different numerics
 

@@ -49,7 +49,7 @@ Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Chart:
     """A chart with its data; the fields are those of a figure in a study file."""
 
     name: str
@@ -91,7 +91,7 @@ def lines(
     x_label: str,
     y_label: str,
     y_range: tuple[float, float] | None = None,
-) -> Figure:
+) -> Chart:
     """A line chart; ``y_range``: at least this much is shown."""
     shown = [
         value for each in series for value in (*each.ys, *(each.low or ()), *(each.high or ())) if value is not None
@@ -123,7 +123,7 @@ def lines(
         columns = zip(each.xs, each.ys, each.low or nothing, each.high or nothing, strict=True)
         rows += [(each.label, each.note, *column) for column in columns]
     alt = f"Line chart of {y_label} against {x_label}. " + " ".join(map(_tell, series))
-    return Figure(name, title, document(name, title, alt, parts, top + PLOT_HEIGHT + BOTTOM), to_csv(rows), alt)
+    return Chart(name, title, document(name, title, alt, parts, top + PLOT_HEIGHT + BOTTOM), to_csv(rows), alt)
 
 
 def heat_map(
@@ -139,7 +139,7 @@ def heat_map(
     cuts: Sequence[int] = (),
     square: bool = True,
     faint: bool = False,
-) -> Figure:
+) -> Chart:
     """A matrix in colours from 0 to ``top_value``; None is blank; ``cuts``: lines before these rows and columns.
 
     ``faint``: small values fade into the page and 0 is blank, for matrices that are mostly small.
@@ -169,7 +169,7 @@ def heat_map(
     parts += axis_names(x_label, y_label, top, height, left + wide * len(columns) / 2, room)
     table = [(f"{y_label} / {x_label}", *columns), *((label, *row) for label, row in zip(rows, cells, strict=True))]
     alt = f"Heat map, {y_label} by {x_label}, {unit} from 0 to {number(top_value)}. {_tell_cells(cells, rows)}"
-    return Figure(name, title, document(name, title, alt, parts, top + height + room + 28), to_csv(table), alt)
+    return Chart(name, title, document(name, title, alt, parts, top + height + room + 28), to_csv(table), alt)
 
 
 def _sizes(rows: Sequence[str], columns: Sequence[str], y_label: str, square: bool) -> tuple[float, float, float]:
@@ -182,7 +182,7 @@ def _sizes(rows: Sequence[str], columns: Sequence[str], y_label: str, square: bo
     return left, wide, tall
 
 
-def dots(name: str, title: str, rows: Sequence[Dots], x_label: str) -> Figure:
+def dots(name: str, title: str, rows: Sequence[Dots], x_label: str) -> Chart:
     """Percentages: single values, mean and interval of each row on one axis; a cross is a published figure."""
     everything = [
         value
@@ -228,7 +228,7 @@ def dots(name: str, title: str, rows: Sequence[Dots], x_label: str) -> Figure:
         for row in rows
     )
     alt = f"Dot chart of {x_label}. " + "; ".join(told) + "."
-    return Figure(name, title, document(name, title, alt, parts, top + height + BOTTOM), to_csv(table), alt)
+    return Chart(name, title, document(name, title, alt, parts, top + height + BOTTOM), to_csv(table), alt)
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:

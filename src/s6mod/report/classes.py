@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from s6mod.report.charts import Figure, heat_map
+from s6mod.report.charts import Chart, heat_map
 from s6mod.report.groups import Group
 from s6mod.report.html import Section, figure, figures, paragraph, table
 from s6mod.report.source import RunData
@@ -31,7 +31,7 @@ def _counts(run: RunData) -> list[list[int]]:
     return counts
 
 
-def _confusion(group: Group, run: RunData) -> Figure:
+def _confusion(group: Group, run: RunData) -> Chart:
     tasks = run.of_kind("confusion")[-1]["classes"]
     order = [label for task in tasks for label in task]
     counts = _counts(run)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
-from s6mod.report.charts import Figure, Series, heat_map, lines
+from s6mod.report.charts import Chart, Series, heat_map, lines
 from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, paragraph
 from s6mod.report.source import Matrix, RunData
@@ -108,7 +108,7 @@ def _forgetting(matrix: Matrix) -> list[float | None]:
 
 def _over_tasks(
     name: str, title: str, unit: str, groups: Sequence[Group], curve: Callable[[Matrix], list[float | None]]
-) -> Figure | None:
+) -> Chart | None:
     series = []
     for group in groups:
         curves = [curve(run.matrix) for run in group.runs if run.matrix]
@@ -123,7 +123,7 @@ def _over_tasks(
     return lines(name, title, series, "after task", unit, (0, 0)) if series else None
 
 
-def _matrix(group: Group) -> tuple[Figure, str]:
+def _matrix(group: Group) -> tuple[Chart, str]:
     """The mean over the seeds that have come furthest."""
     size = max(len(run.matrix) for run in group.runs)
     runs = [run for run in group.runs if len(run.matrix) == size]
@@ -165,7 +165,7 @@ def _line(group: Group, run: RunData, points: Sequence[tuple[Record, float | Non
     return Series(group.label, xs, ys, group.colour, note=f"seed {run.stored.seed}")
 
 
-def _maps(group: Group, run: RunData, names: Sequence[str]) -> Iterator[Figure]:
+def _maps(group: Group, run: RunData, names: Sequence[str]) -> Iterator[Chart]:
     """Per class and per pattern over time, of one run."""
     records = _thin(run.of_kind("step"))
     across = [str(record["step"]) for record in records]

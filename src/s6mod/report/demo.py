@@ -11,7 +11,7 @@ from s6mod.display import RunDisplay, result_table
 from s6mod.errors import ConfigError
 from s6mod.files import write_whole
 from s6mod.presets import preset
-from s6mod.report.figures import plot_matrices, require_matplotlib
+from s6mod.report.matrix_picture import plot_matrices, require_matplotlib
 from s6mod.report.page import page
 from s6mod.report.source import read_runs
 from s6mod.runs.config import RunConfig

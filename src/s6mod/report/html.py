@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from s6mod import decimals
 from s6mod.paper.estimate import Estimate
-from s6mod.report.charts import Figure
+from s6mod.report.charts import Chart
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,19 @@ class Section:
     body: str
 
 
-def figure(chart: Figure, caption: str = "") -> str:
+def figure(chart: Chart, caption: str = "") -> str:
     """A chart of ours, inline."""
     return _figure(chart, chart.svg, caption)
 
 
-def foreign_figure(chart: Figure) -> str:
+def foreign_figure(chart: Chart) -> str:
     """A chart from a file: as an image, in which no script runs and nothing is fetched."""
     data = base64.b64encode(chart.svg.encode()).decode()
     image = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(chart.alt)}">'
     return _figure(chart, image, "")
 
 
-def _figure(chart: Figure, picture: str, caption: str) -> str:
+def _figure(chart: Chart, picture: str, caption: str) -> str:
     name = escape(chart.name)
     note = f"<small>{escape(caption)}</small>" if caption else ""
     return (

@@ -8,7 +8,7 @@ from s6mod.paper.estimate import Estimate
 from s6mod.paper.published import table as paper_table
 from s6mod.paper.render import COLUMNS, LEGEND, cells, notes
 from s6mod.paper.tables import Results, Row, as_published
-from s6mod.report.charts import Dots, Figure, dots
+from s6mod.report.charts import Chart, Dots, dots
 from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
 from s6mod.report.source import RunData
@@ -87,7 +87,7 @@ def _beyond_chance(difference: Estimate) -> tuple[str, str]:
     return ("up", "a gain") if difference.mean > 0 else ("down", "a loss")
 
 
-def _dots(suffix: str, where: str, groups: Sequence[Group], published: PaperFigures) -> list[tuple[Figure, str]]:
+def _dots(suffix: str, where: str, groups: Sequence[Group], published: PaperFigures) -> list[tuple[Chart, str]]:
     drawn = []
     for metric, title in (
         ("accuracy", "Acc, average accuracy at the end (%)"),

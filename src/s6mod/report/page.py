@@ -17,13 +17,13 @@ from s6mod.report.groups import Group, group_runs
 from s6mod.report.html import Section, figures, foreign_figure, paragraph, table
 from s6mod.report.overview import overview
 from s6mod.report.provenance import provenance
-from s6mod.report.source import RunData, Study
+from s6mod.report.source import RunData, StudyFile
 from s6mod.runs.store import StoredRun
 
 
 def page(
     runs: Sequence[RunData],
-    studies: Sequence[Study] = (),
+    studies: Sequence[StudyFile] = (),
     store: Iterable[StoredRun] = (),
     refresh: float | None = None,
 ) -> str:
@@ -47,9 +47,9 @@ def page(
     )
 
 
-def _study(number: int, study: Study) -> Section:
+def _study(number: int, study: StudyFile) -> Section:
     parts = [paragraph(text) for text in study.text.split("\n\n") if text.strip()]
-    parts.append(figures(map(foreign_figure, study.figures), "wide-ones"))
+    parts.append(figures(map(foreign_figure, study.charts), "wide-ones"))
     parts += [table(columns, rows, title) for title, columns, rows in study.tables]
     return Section(f"study-{number}", study.title, "".join(parts))
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import parse_json
-from s6mod.report.charts import Figure
+from s6mod.report.charts import Chart
 from s6mod.run_files import RunFiles
 from s6mod.runs.store import StoredRun, scan
 
@@ -64,12 +64,12 @@ class RunData:
 
 
 @dataclass(frozen=True)
-class Study:
-    """Figures and tables that another command has made of runs."""
+class StudyFile:
+    """Charts and tables that another command has made of runs."""
 
     title: str
     text: str
-    figures: list[Figure]
+    charts: list[Chart]
     tables: list[tuple[str, list[str], list[list[Any]]]]  # title, columns, rows
 
 
@@ -84,15 +84,15 @@ def read_runs(paths: Sequence[Path]) -> list[RunData]:
     return [_read(run) for run in found.runs]
 
 
-def read_study(path: Path) -> Study:
+def read_study(path: Path) -> StudyFile:
     """A study file, or the one in a study's folder."""
     file = path / "study.json" if path.is_dir() else path
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
         if content["kind"] != "study":
             raise ValueError
-        figures = [
-            Figure(*(_text(part[key]) for key in ("name", "title", "svg", "csv", "alt"))) for part in content["figures"]
+        charts = [
+            Chart(*(_text(part[key]) for key in ("name", "title", "svg", "csv", "alt"))) for part in content["figures"]
         ]
         tables = [
             (_text(part["title"]), [_text(name) for name in part["columns"]], [list(row) for row in part["rows"]])
@@ -100,7 +100,7 @@ def read_study(path: Path) -> Study:
         ]
         if any(len(row) != len(columns) for _, columns, rows in tables for row in rows):
             raise ValueError
-        return Study(_text(content["title"]), _text(content["text"]), figures, tables)
+        return StudyFile(_text(content["title"]), _text(content["text"]), charts, tables)
     except OSError as error:
         raise ConfigError(f"expected a study file, got {file}: {error.strerror}; check the path") from None
     except (ValueError, KeyError, TypeError, AttributeError):

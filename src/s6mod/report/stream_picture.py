@@ -11,7 +11,7 @@ from torch import Tensor
 
 from s6mod.data.streams import StreamPlan
 from s6mod.errors import ConfigError
-from s6mod.report.figures import require_matplotlib
+from s6mod.report.matrix_picture import require_matplotlib
 
 WINDOWS = 120  # columns of the picture at the most, task ends aside
 WINDOW_SAMPLES = 40  # in a column at the least, so that chance does not hide the plan

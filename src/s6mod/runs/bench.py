@@ -48,7 +48,7 @@ REFERENCE_MS = {
 
 
 @dataclass(frozen=True)
-class Subject:
+class Contender:
     """A learner to be measured."""
 
     method: str
@@ -126,15 +126,15 @@ def run_bench(
     captures = ("off", "auto") if cuda else ("off",)
     rows: list[Measured] = []
 
-    def subjects(name: str, capture: str) -> list[Subject]:
+    def contenders(name: str, capture: str) -> list[Contender]:
         parts = {branch: [known[name, branch][part] for part in ("method", "branch")] for branch in branches}
         different = {repr(parts[branch]): branch for branch in reversed(branches)}.values()
         chosen = [branch for branch in branches if branch in different]
-        return [Subject(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
+        return [Contender(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
 
     for name in names:
-        rows += measure([each for capture in captures for each in subjects(name, capture)], seconds, peak)
-    packed = {subject.name: _packed(subject, seconds) for subject in subjects(names[0], "auto") if cuda}
+        rows += measure([each for capture in captures for each in contenders(name, capture)], seconds, peak)
+    packed = {contender.name: _packed(contender, seconds) for contender in contenders(names[0], "auto") if cuda}
     facts = describe(torch.device("cuda" if cuda else "cpu")) | {"width": width, "precision": precision}
     facts["peak_tflops"] = None if peak is None else peak / 1e12
     if as_json:
@@ -146,52 +146,52 @@ def run_bench(
         console.print(f"{learner} captured, ms per step and run, by the number of runs side by side: {figures}")
 
 
-def measure(subjects: list[Subject], seconds: float, peak: float | None) -> list[Measured]:
+def measure(contenders: list[Contender], seconds: float, peak: float | None) -> list[Measured]:
     """The learners of one method, in turns that together take about ``seconds`` for each."""
     learners, bytes_, turn = {}, {}, {}
-    for subject in subjects:
-        learners[subject], bytes_[subject] = _ready(subject)
-        turn[subject] = max(1, round(seconds / TURNS / seconds_per_step(learners[subject], 2)))
-    times: dict[Subject, list[float]] = {subject: [] for subject in subjects}
+    for contender in contenders:
+        learners[contender], bytes_[contender] = _ready(contender)
+        turn[contender] = max(1, round(seconds / TURNS / seconds_per_step(learners[contender], 2)))
+    times: dict[Contender, list[float]] = {contender: [] for contender in contenders}
     for _ in range(TURNS):
-        for subject, learner in learners.items():
-            times[subject].append(seconds_per_step(learner, turn[subject]))
+        for contender, learner in learners.items():
+            times[contender].append(seconds_per_step(learner, turn[contender]))
     rows = []
-    for subject, learner in learners.items():
-        per_step = median(times[subject])
-        twin = replace(subject, capture="off")  # kernels can be counted only where they are launched one by one
+    for contender, learner in learners.items():
+        per_step = median(times[contender])
+        twin = replace(contender, capture="off")  # kernels can be counted only where they are launched one by one
         images, flops = _work(learners.get(twin, learner))
         rows.append(
             Measured(
-                subject.name,
-                "eager" if subject.capture == "off" else "captured",
+                contender.name,
+                "eager" if contender.capture == "off" else "captured",
                 1000 * per_step,
-                per_step / median(times[replace(subject, branch="none")]),
-                REFERENCE_MS.get(subject.name),
+                per_step / median(times[replace(contender, branch="none")]),
+                REFERENCE_MS.get(contender.name),
                 images / per_step,
                 None if peak is None else flops / per_step / peak,
-                bytes_[subject],
+                bytes_[contender],
             )
         )
     return rows
 
 
-def _ready(subject: Subject) -> tuple[Learner, int]:
+def _ready(contender: Contender) -> tuple[Learner, int]:
     """A learner that is warmed up, and the most memory that it took: of the device, or of a process of its own."""
-    if not (subject.device.startswith("cuda") or (subject.device == "auto" and torch.cuda.is_available())):
-        learner = subject.learner()
+    if not (contender.device.startswith("cuda") or (contender.device == "auto" and torch.cuda.is_available())):
+        learner = contender.learner()
         seconds_per_step(learner, 2)
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            return learner, pool.apply(_peak_in_this_process, (subject,))
+            return learner, pool.apply(_peak_in_this_process, (contender,))
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    learner = subject.learner()
+    learner = contender.learner()
     seconds_per_step(learner, WARM_UP)
     return learner, torch.cuda.max_memory_allocated() - before
 
 
-def _peak_in_this_process(subject: Subject) -> int:
-    seconds_per_step(subject.learner(), 2)
+def _peak_in_this_process(contender: Contender) -> int:
+    seconds_per_step(contender.learner(), 2)
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would answer with the parent's peak if that was higher
         lines = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
@@ -229,11 +229,11 @@ def _peak_flops(size: int = 8192, repeats: int = 20) -> float:
     return float(repeats * 2 * size**3 / (time.perf_counter() - begin))
 
 
-def _packed(subject: Subject, seconds: float) -> dict[int, float]:
+def _packed(contender: Contender, seconds: float) -> dict[int, float]:
     """Milliseconds per step and run of several captured learners that take turns, each on a CUDA stream of its own."""
     figures = {}
     for count in PACKED:
-        learners = [subject.learner() for _ in range(count)]
+        learners = [contender.learner() for _ in range(count)]
         steps = max(1, round(seconds / count / [seconds_per_step(learner, WARM_UP) for learner in learners][-1]))
         streams = [torch.cuda.Stream() for _ in learners]
         batches = list(_batches(steps))

@@ -3,24 +3,23 @@
 How a record is found is told as a whole in docs/runs.md.
 
 A record holds the whole configuration of its run as it was then. Fields may have been added since: ``complete`` fills
-them with their defaults, which keep the old behaviour, so that the record is still found by the present hash. A field
-that is no longer known stays if it was set: such a record is of another setting.
+them with their defaults, which keep the old behaviour, so that the record is still found by the present hash. Fields
+may have been retired: they go if they have the value that is now a constant, and any other is refused. A field that is
+not known at all stays if it was set: such a record is of another setting.
 """
 
 import functools
 import json
 from typing import Any
 
-from s6mod.branch import branches
-from s6mod.config import digest
+from s6mod.config import digest, retired_in
 from s6mod.errors import ConfigError
-from s6mod.methods import methods
 from s6mod.registry import NamedConfig
+from s6mod.retired import without
 from s6mod.runs.config import RunConfig
-from s6mod.runs.name import decisive
+from s6mod.runs.name import PARTS, config_class, decisive
 
 Plain = dict[str, Any]
-PARTS = ("method", "branch")  # of a configuration, each with fields by its name
 
 
 def complete(values: Plain) -> Plain:
@@ -28,7 +27,7 @@ def complete(values: Plain) -> Plain:
     plain: Plain = _lay(run_defaults(), {key: value for key, value in values.items() if key not in PARTS})
     for part in PARTS:
         own = values.get(part)
-        plain[part] = _lay(_part_defaults(part, str(own.get("name"))), own) if isinstance(own, dict) else None
+        plain[part] = _complete_part(config_class(part, str(own.get("name"))), own) if isinstance(own, dict) else None
     return plain
 
 
@@ -64,18 +63,20 @@ def run_defaults() -> Plain:
     return {key: value for key, value in run.items() if key not in PARTS}
 
 
-def _part_defaults(part: str, name: str) -> Plain:
-    """All fields of a method or branch; none if nobody knows it."""
-    try:
-        kind = methods[name] if part == "method" else branches[name]
-        return _defaults_of(kind.config_class)
-    except ConfigError:  # not known, or not without options
-        return {}
+def _complete_part(kind: type[NamedConfig] | None, own: Plain) -> Plain:
+    """A method or branch with all its fields; as it is if nobody knows it."""
+    if kind is None:
+        return own
+    completed: Plain = _lay(_defaults_of(kind), without(own, retired_in(kind)))
+    return completed
 
 
 @functools.cache
-def _defaults_of(config: type[NamedConfig]) -> Plain:
-    return config.parse({"name": config.model_fields["name"].default}).plain()
+def _defaults_of(kind: type[NamedConfig]) -> Plain:
+    try:
+        return kind.parse({"name": kind.model_fields["name"].default}).plain()
+    except ConfigError:  # it has a field without a default
+        return {}
 
 
 def _lay(default: Any, value: Any) -> Any:

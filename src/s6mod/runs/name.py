@@ -1,13 +1,19 @@
 """What names a run, by the plain values of its configuration.
 
 The names of existing runs and records rest on this: it may not change. A field that is added is listed in ``LATER``.
+One that is removed is listed in ``s6mod.retired`` and goes on counting with the value that it had.
 """
 
 from typing import Any
 
-from s6mod.config import digest
+from s6mod.branch import branches
+from s6mod.config import digest, merge, retired_in
+from s6mod.errors import ConfigError
+from s6mod.methods import methods
+from s6mod.registry import NamedConfig
 
 Plain = dict[str, Any]
+PARTS = ("method", "branch")  # of a configuration, each with fields by its name
 COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine that cannot change a result
 # Fields that are younger than the first records, each with its default: at that value they are no part of a name.
 LATER: Plain = {
@@ -28,7 +34,22 @@ def decisive(plain: Plain) -> Plain:
 
 def run_hash(plain: Plain) -> str:
     """Of the values as they stand, whether or not the present version would write the same fields."""
-    return digest(_without_later(decisive(plain)))
+    return digest(_without_later(_with_retired(decisive(plain))))
+
+
+def config_class(part: str, name: str) -> type[NamedConfig] | None:
+    """Of a method or branch; None if nobody knows it."""
+    try:
+        return methods[name].config_class if part == "method" else branches[name].config_class
+    except ConfigError:
+        return None
+
+
+def _with_retired(plain: Plain) -> Plain:
+    """The values with those that are constants by now."""
+    named = {part: plain[part] for part in PARTS if plain.get(part)}
+    classes = {part: config_class(part, str(own.get("name"))) for part, own in named.items()}
+    return plain | {part: merge(retired_in(kind), named[part]) for part, kind in classes.items() if kind is not None}
 
 
 def _without_later(tree: Plain, prefix: str = "") -> Plain:

@@ -172,7 +172,10 @@ def _read_run(path: Path) -> StoredRun | None:
 
 def _stored(path: Path, status: Status, content: dict[str, Any], result: dict[str, Any] | None) -> StoredRun:
     """A run by the content of its ``config.json`` or its result."""
-    config = complete(content["config"])
+    try:
+        config = complete(content["config"])
+    except ConfigError as error:
+        raise CheckpointError(f"{error} (in {path})") from None
     own_data = None if config["data"]["name"] in datasets() else content.get("data")
     return StoredRun(path, status, run_hash(config), config, content["environment"], result, own_data)
 

@@ -10,7 +10,7 @@ Importing this module needs Triton; ``fused`` imports it where Triton can be use
 import triton
 import triton.language as tl
 
-from s6mod.augment.kernels import sample, sides, to_grey
+from s6mod.augment.kornia_like_triton import sample, sides, to_grey
 
 # --- parameters -----------------------------------------------------------------------------------------------
 
@@ -34,20 +34,19 @@ def params_kernel(
     # The n-th valid candidate is image n's. Every program counts from the start of the pool, up to its own images.
     found = 0
     start = 0
-    if ATTEMPTS > 0:  # without a crop there are no candidates, and this is not compiled
-        while (found < last) & (start < pool):
-            inside = start + lane < pool
-            candidate = candidates + start + lane
-            area = AREA_LOW + AREA_SPAN * tl.load(candidate, inside, 0.0)
-            aspect = tl.exp(LOG_ASPECT_LOW + LOG_ASPECT_SPAN * tl.load(candidate + pool, inside, 0.0))
-            height, width = sides(area * (H * W), aspect)
-            valid = inside & (height >= 1) & (height <= H) & (width >= 1) & (width <= W)
-            taker = found + tl.cumsum(valid.to(tl.int32)) - 1
-            mine = valid & (taker >= first) & (taker < last)
-            _store_interval(extent, shift, corner, taker, height, mine, H)
-            _store_interval(extent + 1, shift + 1, corner + batch, taker, width, mine, W)
-            found += tl.sum(valid.to(tl.int32))
-            start += BLOCK
+    while (found < last) & (start < pool):
+        inside = start + lane < pool
+        candidate = candidates + start + lane
+        area = AREA_LOW + AREA_SPAN * tl.load(candidate, inside, 0.0)
+        aspect = tl.exp(LOG_ASPECT_LOW + LOG_ASPECT_SPAN * tl.load(candidate + pool, inside, 0.0))
+        height, width = sides(area * (H * W), aspect)
+        valid = inside & (height >= 1) & (height <= H) & (width >= 1) & (width <= W)
+        taker = found + tl.cumsum(valid.to(tl.int32)) - 1
+        mine = valid & (taker >= first) & (taker < last)
+        _store_interval(extent, shift, corner, taker, height, mine, H)
+        _store_interval(extent + 1, shift + 1, corner + batch, taker, width, mine, W)
+        found += tl.sum(valid.to(tl.int32))
+        start += BLOCK
 
     # Whoever got none keeps the whole image.
     image = first + lane

@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {"network": {"width": 4}, "memory_batch": 3}
 ENOUGH: dict[str, Any] = {"network": {"width": 12}, "memory_batch": 8}
 
 
-class Held(NamedTuple):
+class Footprint(NamedTuple):
     """What a learner holds beside its state."""
 
     device_labels: Tensor  # of the memory
@@ -43,11 +43,11 @@ class Record(NamedTuple):
     """An uninterrupted run over the stream."""
 
     states: list[State]  # after each batch
-    held: list[Held]  # after each batch
+    footprints: list[Footprint]  # after each batch
     saved: dict[str, bytes]  # the files saved after ``PREFIX`` batches
 
 
-class Subject:
+class Candidate:
     """A method and a branch under test."""
 
     def __init__(self, method: AnyMethod, branch: AnyBranch) -> None:
@@ -93,7 +93,7 @@ def _record(config: str, classes: tuple[Any, ...]) -> Record:
 
     def note(learner: Learner) -> None:
         memory, method_bytes = learner.memory, _bytes([learner.method, *learner.peers], set())
-        record.held.append(Held(memory.device_labels.clone(), memory.nbytes, method_bytes))
+        record.footprints.append(Footprint(memory.device_labels.clone(), memory.nbytes, method_bytes))
         if learner.steps == PREFIX:
             with TemporaryDirectory() as folder:
                 learner.save(folder)

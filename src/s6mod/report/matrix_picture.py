@@ -1,4 +1,4 @@
-"""Figures of finished runs, drawn with matplotlib (extra ``plots``)."""
+"""The picture of accuracy matrices, drawn with matplotlib (extra ``plots``)."""
 
 import importlib.util
 from collections.abc import Mapping

@@ -22,14 +22,14 @@ def noise(batch, size):
     return torch.rand((batch, 3, *size), generator=torch.Generator().manual_seed(9))
 
 
-def uniform(batch, config):
-    return torch.rand(sum(uniform_parts(batch, config)), generator=torch.Generator().manual_seed(batch))
+def uniform(batch):
+    return torch.rand(sum(uniform_parts(batch)), generator=torch.Generator().manual_seed(batch))
 
 
 def draw(batch, size, **config):
     """Parameters of the plain version."""
     config = TransformLayersConfig(**config)
-    return draw_params(uniform(batch, config), batch, size, config)
+    return draw_params(uniform(batch), batch, size, config)
 
 
 def to(device, params):
@@ -85,7 +85,8 @@ def test_what_lies_beyond_the_edges_is_mirrored_as_often_as_it_takes(device):
 
 
 def test_parameters_that_say_nothing_return_the_input_bit_by_bit(device):
-    x, params = noise(2, (31, 33)).to(device), draw(2, (31, 33), flip_probability=0.0, grey_probability=0.0, crop=False)
+    x, no = noise(2, (31, 33)).to(device), torch.zeros(2, dtype=torch.bool)
+    params = TransformLayersParams(no, no, torch.ones(2, 2), torch.zeros(2, 2))
     assert torch.equal(fused.transform_view(x, to(device, params)), x)
     pixels = (255 * x).byte()
     # On CUDA, torch divides by a number by multiplying with its inverse, which may be off by one bit.
@@ -134,20 +135,22 @@ def test_parameters_and_outputs_of_another_batch_are_refused(device):
 
 @pytest.mark.parametrize("batch", [1, 40, fused.POOL_BLOCK, 2 * fused.POOL_BLOCK + 1])
 @pytest.mark.parametrize(
-    ("size", "config"),
+    ("size", "config", "numbers"),
     [
-        ((32, 32), {}),
-        ((24, 40), {"scale": (0.6, 1.0), "ratio": (0.5, 1.5)}),
-        ((24, 32), {"scale": (0.9, 1.0), "attempts": 1}),  # candidates run out
-        ((32, 32), {"scale": (1.0, 1.0), "ratio": (4.0, 4.0), "attempts": 2}),  # no candidate is valid
-        ((17, 17), {"scale": (0.25, 0.25), "ratio": (1.0, 1.0)}),  # sides of 8.5 pixels
-        ((1, 1), {"flip_probability": 0.0, "grey_probability": 1.0}),
-        ((8, 8), {"crop": False}),
+        ((32, 32), {}, {}),
+        ((24, 40), {"scale": (0.6, 1.0)}, {"RATIO": (0.5, 1.5)}),
+        ((24, 32), {"scale": (0.9, 1.0)}, {"ATTEMPTS": 1}),  # candidates run out
+        ((32, 32), {"scale": (1.0, 1.0)}, {"RATIO": (4.0, 4.0), "ATTEMPTS": 2}),  # no candidate is valid
+        ((17, 17), {"scale": (0.25, 0.25)}, {"RATIO": (1.0, 1.0)}),  # sides of 8.5 pixels
+        ((1, 1), {"flip_probability": 0.0, "grey_probability": 1.0}, {}),
     ],
 )
-def test_the_same_uniform_numbers_give_the_parameters_of_the_plain_version(device, batch, size, config):
+def test_the_same_uniform_numbers_give_the_parameters_of_the_plain_version(
+    device, batch, size, config, numbers, constants
+):
     config = TransformLayersConfig(**config)
-    numbers, params = uniform(batch, config), TransformLayersParams.empty(batch, device)
+    constants(**numbers)
+    numbers, params = uniform(batch), TransformLayersParams.empty(batch, device)
     expected = draw_params(numbers, batch, size, config)
     fused.fill_transform_params(params, numbers.to(device), size, config)
     for name in ("flip", "grey"):
@@ -180,7 +183,7 @@ def test_images_asked_for_gradients_are_left_to_the_plain_version(device, launch
 
 def test_without_triton_everything_is_left_to_the_plain_version(device, launches, monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
-    monkeypatch.delitem(sys.modules, "s6mod.augment.kernels", raising=False)
+    monkeypatch.delitem(sys.modules, "s6mod.augment.kornia_like_triton", raising=False)
     kernels._kernels.cache_clear()
     try:
         TransformLayers()(noise(1, (8, 8)).to(device), torch.Generator(device))

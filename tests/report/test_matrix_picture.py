@@ -1,7 +1,7 @@
 import re
 from itertools import pairwise
 
-from s6mod.report.figures import plot_matrices
+from s6mod.report.matrix_picture import plot_matrices
 
 
 def test_the_numbers_of_twenty_tasks_keep_apart(tmp_path):

@@ -21,14 +21,14 @@ def noise(batch, size):
     return torch.rand((batch, 3, *size), generator=torch.Generator().manual_seed(9))
 
 
-def uniform(batch, config):
-    return torch.rand(sum(uniform_parts(batch, config.attempts)), generator=torch.Generator().manual_seed(batch))
+def uniform(batch):
+    return torch.rand(sum(uniform_parts(batch)), generator=torch.Generator().manual_seed(batch))
 
 
 def draw(batch, size, **config):
     """Parameters of the plain version."""
     config = KorniaAugmentConfig(**config)
-    return draw_params(uniform(batch, config), batch, size, config)
+    return draw_params(uniform(batch), batch, size, config)
 
 
 def to(device, params):
@@ -147,18 +147,19 @@ def test_parameters_and_outputs_of_another_batch_are_refused(device):
 
 
 @pytest.mark.parametrize(
-    ("size", "config"),
+    ("size", "config", "numbers"),
     [
-        ((32, 32), {}),
-        ((9, 40), {"scale": (0.6, 1.0), "ratio": (0.5, 1.5)}),
-        ((24, 32), {"scale": (1.0, 1.0), "attempts": 1}),  # the box of last resort, mostly
-        ((1, 1), {"hue": 0.5, "contrast": 0.0, "flip_probability": 0.0, "grey_probability": 1.0}),
+        ((32, 32), {}, {}),
+        ((9, 40), {"scale": (0.6, 1.0)}, {"RATIO": (0.5, 1.5)}),
+        ((24, 32), {"scale": (1.0, 1.0)}, {"ATTEMPTS": 1}),  # the box of last resort, mostly
+        ((1, 1), {"flip_probability": 0.0, "grey_probability": 1.0}, {"REACH": (0.4, 0.0, 0.4, 0.5)}),
     ],
 )
-def test_the_same_uniform_numbers_give_the_parameters_of_the_plain_version(device, size, config):
+def test_the_same_uniform_numbers_give_the_parameters_of_the_plain_version(device, size, config, numbers, constants):
     config = KorniaAugmentConfig(**config)
+    constants(**numbers)
     for batch in (1, 500):
-        numbers, params = uniform(batch, config), KorniaParams.empty(batch, device)
+        numbers, params = uniform(batch), KorniaParams.empty(batch, device)
         expected = draw_params(numbers, batch, size, config)
         fused.fill_params(params, numbers.to(device), size, config)
         # A side that falls on x.5 may round either way, depending on the last bit of an exponential.
@@ -169,8 +170,9 @@ def test_the_same_uniform_numbers_give_the_parameters_of_the_plain_version(devic
 
 
 @pytest.mark.parametrize("numbers", [(0.0, 0.2, 0.5, 0.9), (0.1, 0.3, 0.3, 0.9)])
-def test_the_order_sorts_its_four_numbers_equal_ones_by_place(device, numbers):
-    config, params = KorniaAugmentConfig(attempts=1), KorniaParams.empty(1, device)
+def test_the_order_sorts_its_four_numbers_equal_ones_by_place(device, numbers, constants):
+    constants(ATTEMPTS=1)
+    config, params = KorniaAugmentConfig(), KorniaParams.empty(1, device)
     for four in map(torch.tensor, sorted(set(permutations(numbers)))):
         fused.fill_params(params, torch.cat([torch.zeros(11), four]).to(device), (8, 8), config)
         assert torch.equal(params.order.cpu(), four.argsort(stable=True))
@@ -201,7 +203,7 @@ def test_images_too_large_for_a_program_or_asked_for_gradients_are_left_to_the_p
 
 def test_without_triton_everything_is_left_to_the_plain_version(device, launches, monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
-    monkeypatch.delitem(sys.modules, "s6mod.augment.kernels", raising=False)
+    monkeypatch.delitem(sys.modules, "s6mod.augment.kornia_like_triton", raising=False)
     kernels._kernels.cache_clear()
     try:
         KorniaAugment()(noise(1, (8, 8)).to(device), torch.Generator(device))
