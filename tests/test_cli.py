@@ -388,7 +388,7 @@ def test_what_needs_a_home_and_has_none_is_one_sentence(call, words):
         ("method.network.width=100000", "less than or equal to 10000"),
         ("num_classes=1000000000", "less than or equal to 1000000"),
         ("engine.eval_batch=10000000000000000000", "expected a whole number of at most"),
-        ("method.augment.attempts=10000000000000000000", "expected a whole number of at most"),
+        ("method.memory_batch=10000000000000000000", "expected a whole number of at most"),
     ],
 )
 def test_numbers_beyond_reason_are_refused_at_the_door(tmp_path, call, assignment, why):
@@ -412,7 +412,8 @@ try:
     Learner(num_classes=10, memory_size=100_000_000).build((3, 32, 32))
 except ResourceError as error:
     print(error, file=sys.stderr)
-for field in ("memory_size=100000000", "branch.d_inner=100000000", "method.augment.attempts=1000000000"):
+step = "method={name: er-ccldc, collaboration: {rand_augment: {operations: 100000000000}}}"  # drawn for each image
+for field in ("memory_size=100000000", "branch.d_inner=100000000", step):
     sys.argv = ["s6mod", "train", "--quiet", "--branch", "s6mod", "--set", field, "--out", sys.argv[-1]]
     try:
         main()
