@@ -36,10 +36,10 @@ from s6mod.methods import Batch, methods
 
 
 def check_learns(method: AnyMethod, branch: AnyBranch = None) -> None:
-    """It tells two digits apart, nine times in ten, within 60 steps of four images."""
+    """It tells two digits apart, nine times in ten, within 100 steps of four images."""
     candidate, best = Candidate(method, branch), 0.0
     learner, train, test = candidate.learner(ENOUGH, memory_size=40), two_digits("train"), two_digits("test")
-    for step in range(60):
+    for step in range(100):
         rows = torch.arange(4 * step, 4 * step + 4) % len(train.labels)
         learner.learn(train.images[rows], train.labels[rows])
         if step % 5 == 4:
@@ -47,7 +47,7 @@ def check_learns(method: AnyMethod, branch: AnyBranch = None) -> None:
             best = max(best, hits.double().mean().item())
         if best >= 0.9:
             return
-    candidate.expect(False, "reach 90 % on two digits within 60 steps", f"{100 * best:.0f} %")
+    candidate.expect(False, "reach 90 % on two digits within 100 steps", f"{100 * best:.0f} %")
 
 
 def check_resumes(method: AnyMethod, branch: AnyBranch = None) -> None:
