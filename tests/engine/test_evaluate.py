@@ -153,9 +153,10 @@ def test_everything_that_could_predict_is_named_and_is_what_would_predict(method
     assert set(learner.config.tables) == names
     for weights, average in (("latest", None), ("averaged", 0.9)):
         for statistics in ("running", "memory"):
+            alone = learned(method, BRANCH, 4, average=average, statistics=statistics, predict_by="ensemble")
+            tables = alone.scores(X) | alone._predict(X, "ensemble")
             for by in names:
-                one = learned(method, BRANCH, 4, average=average, statistics=statistics, predict_by=by)
-                assert torch.equal(one.scores(X)[by], found[f"{weights}/{statistics}/{by}"])
+                assert torch.equal(tables[by], found[f"{weights}/{statistics}/{by}"])
 
 
 def test_without_an_average_or_a_branch_there_are_fewer_tables():

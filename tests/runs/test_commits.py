@@ -44,6 +44,14 @@ def repository(tmp_path, monkeypatch):
     return commit
 
 
+@pytest.fixture(autouse=True)
+def asked_anew():
+    """Whatever the process knows of the history is forgotten, before and after."""
+    history._known.cache_clear()
+    yield
+    history._known.cache_clear()
+
+
 @needs_git
 def test_a_digest_leads_to_the_first_commit_with_such_a_source_wherever_files_lay_then(tmp_path, repository):
     first = repository({"src/p/a.py": b"1\n", "src/p/a/b.py": b"\xff\n2", "src/p/c.yaml": b"3"}, 1)

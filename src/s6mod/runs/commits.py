@@ -3,6 +3,7 @@
 Where there is no git, or the package is not part of a checkout, there is no history and nothing is known.
 """
 
+import functools
 import io
 import subprocess
 from collections.abc import Iterable
@@ -38,8 +39,14 @@ def commits(package: Path = PACKAGE) -> dict[str, Commit]:
 
 def uncommitted(digests: Iterable[str]) -> int:
     """How many of these no commit has; 0 where nothing is known."""
-    known = commits()
+    known = _known()
     return sum(digest not in known for digest in digests) if known else 0
+
+
+@functools.cache
+def _known() -> dict[str, Commit]:
+    """A walk through the history takes a second: a process takes it once."""
+    return commits()
 
 
 def _tree(package: Path, commit: str) -> dict[str, str]:
