@@ -61,6 +61,20 @@ def test_saving_and_loading_at_any_step_changes_nothing(tmp_path, method, branch
         assert torch.equal(straight.scores(x)["head"], resumed.scores(x)["head"])
 
 
+@pytest.mark.parametrize(("method", "branch"), [("er", "s6mod"), ("duo", None)])
+def test_several_updates_for_each_batch_store_it_once_and_resume_to_the_bit(tmp_path, method, branch):
+    straight = run(small(method, branch, updates=3, memory_size=100), 0, 4)
+    stored = torch.cat([batch(position, classes=range(2))[0] for position in range(4)])
+    assert torch.equal(straight.memory.images[: len(straight.memory)], stored)
+    taken = {int(state["step"]) for state in straight.optimizer.state.values()}
+    once = {int(state["step"]) for state in run(small(method, branch), 0, 4).optimizer.state.values()}
+    assert max(taken) == 3 * max(once)
+
+    run(small(method, branch, updates=3, memory_size=100), 0, 2).save(tmp_path / "half")
+    resumed = run(Learner.load(tmp_path / "half"), 2, 4)
+    assert_same_tree(straight.state_dict(), resumed.state_dict())
+
+
 @pytest.mark.parametrize(("method", "branch"), SETTINGS)
 def test_the_seed_decides_the_trajectory(method, branch):
     assert_same_tree(run(small(method, branch), 0, 6).state_dict(), run(small(method, branch), 0, 6).state_dict())

@@ -33,6 +33,9 @@ class LearnerConfig(Config):
         ge=1,
         description="on_new_class: batches without a new class that must lie before an assumed boundary",
     )
+    updates: int = Field(
+        1, ge=1, le=1000, description="optimiser steps for each batch, each with images of its own from memory"
+    )
     statistics: Statistics = Field(
         "running", description="what BatchNorm predicts by: its running averages, or statistics of the memory's images"
     )

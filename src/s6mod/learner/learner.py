@@ -75,6 +75,7 @@ class Learner:
         seed: int = 0,
         boundaries: str = "given",
         boundary_patience: int = 20,
+        updates: int = 1,
         statistics: str = "running",
         average: float | None = None,
         predict_by: str = "auto",
@@ -89,6 +90,7 @@ class Learner:
             "seed": seed,
             "boundaries": boundaries,
             "boundary_patience": boundary_patience,
+            "updates": updates,
             "statistics": statistics,
             "average": average,
             "predict_by": predict_by,
@@ -201,8 +203,13 @@ class Learner:
         if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
             self._pass_boundary()
             task, self._quiet = self.task.with_classes(labels), 0
-        plan = self.method.plan(labels, self.memory, task, self.host_generator)
         self._predictors = {}
+        for _ in range(self.config.updates - 1):  # these store nothing: the batch is no part of the memory yet
+            plan = self.method.plan(labels, self.memory, task, self.host_generator)
+            if plan is not None:
+                nowhere = torch.full((len(labels),), self.memory.size)
+                self.ledger.count(self.step(Inputs(Batch(images, labels), plan, nowhere)))
+        plan = self.method.plan(labels, self.memory, task, self.host_generator)
         with self.memory.placing(images, labels, task.index, self.host_generator) as slots:
             inputs = Inputs(Batch(images, labels), plan or Plan({}), slots)
             if plan is None:

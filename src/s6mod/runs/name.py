@@ -18,6 +18,7 @@ COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine tha
 # Fields that are younger than the first records, each with its default: at that value they are no part of a name.
 LATER: Plain = {
     "average": None,
+    "updates": 1,
     "predict_by": "auto",
     "predict_among": "all",
     "data.held_out": 0.0,
