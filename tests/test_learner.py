@@ -448,7 +448,6 @@ def test_bytes_held_count_memory_network_moments_and_branch():
 
 BAD_BATCHES = {
     "wrong number of axes": (torch.zeros(6, 16, 16, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64)),
-    "channels last": (torch.zeros(6, 16, 16, 3, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64)),
     "another size than before": (torch.zeros(6, 3, 20, 20, dtype=torch.uint8), torch.zeros(6, dtype=torch.int64)),
     "NaN pixels": (torch.full((6, 3, 16, 16), float("nan")), torch.zeros(6, dtype=torch.int64)),
     "pixels over 1": (torch.full((6, 3, 16, 16), 3.0), torch.zeros(6, dtype=torch.int64)),

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, StrictInt, StrictStr
 
 from s6mod.branch import branches
 from s6mod.branch.base import Branch, BranchConfig
@@ -22,7 +22,12 @@ class LearnerConfig(Config):
         SerializeAsAny[BranchConfig] | None,
         BeforeValidator(lambda v: None if v is None else branches.configure(v)),
     ] = Field(None, description="the branch and its options, or none")
-    num_classes: int = Field(ge=2, le=1_000_000, description="capacity: labels are 0 ... num_classes - 1, seen or not")
+    num_classes: int | None = Field(
+        None, ge=2, le=1_000_000, description="labels are 0 ... num_classes - 1; none: of any kind, the learner grows"
+    )
+    classes: list[StrictInt | StrictStr] | None = Field(
+        None, max_length=1_000_000, description="classes known beforehand, in the order of their outputs; more may come"
+    )
     memory_size: int = Field(1000, ge=1, le=1_000_000_000, description="images kept for replay")
     seed: int = Field(0, ge=0, description="all randomness derives from it")
     boundaries: Literal["given", "on_new_class", "none"] = Field(

@@ -19,6 +19,7 @@ COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine tha
 LATER: Plain = {
     "average": None,
     "updates": 1,
+    "classes": None,
     "predict_by": "auto",
     "predict_among": "all",
     "data.held_out": 0.0,
