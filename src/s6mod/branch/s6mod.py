@@ -167,7 +167,8 @@ class S6MOD(Branch):
         q = targets.soft(self.num_classes).to(feature_map.dtype)  # (V B, num_classes)
         if self.training:
             self.routing.update(prototype_feature, targets.unmixed(q))
-        count = self.routing.count_for_targets(q)  # N_k, (V B,)
+        most = len(logits) * (1 if targets.mix is None else 2)  # classes in q
+        count = self.routing.count_for_targets(q, most)  # N_k, (V B,)
         gate_logits, weights = self.gate(X_hat, count, self.training, generator)  # (V B, E) each
         mu, delta = self._select(X_hat, Z, weights)
         cosines = self.etf(mu)  # (V B, num_classes)
@@ -222,7 +223,7 @@ class S6MOD(Branch):
 
     def figures(self) -> dict[str, Tensor]:
         """Per class ``sigma``, ``patterns`` (N_k) and ``seen``; of the latest step mean N_k and gate weights."""
-        sigma = self.routing.sigma.clone()
+        sigma = self.routing.uncertainty()
         return {
             "sigma": sigma,
             "patterns": self.routing.count(sigma),
