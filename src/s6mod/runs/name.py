@@ -20,6 +20,7 @@ LATER: Plain = {
     "average": None,
     "predict_by": "auto",
     "predict_among": "all",
+    "branch.frame": "simplex",
     "data.held_out": 0.0,
     "engine.kernels": "auto",
 }
