@@ -1,7 +1,7 @@
 """The fixed classifier of the branch: one unit vector for each class, far from all others.
 
-``simplex`` is the paper's equiangular tight frame, made for a number of classes that is known. ``orthogonal`` has
-vectors that stay when classes are added, and more classes than dimensions. Neither is trained; it travels with the state.
+``simplex`` is the paper's equiangular tight frame, made for a number of classes that is known. In ``orthogonal`` vectors
+stay when classes are added, and may be more than dimensions. Neither is trained; both travel with the state.
 """
 
 import math
@@ -71,9 +71,9 @@ def frame_rows(start: int, stop: int, d: int, seed: int) -> Tensor:
     A vector depends on its number, d and seed alone, so that those of old classes stay when others come. They are
     orthonormal bases of d vectors, one after the other. The first is random, q_x. In the basis a after it, a = 0 ...
     d - 1, number y is sum_x (-1)^(<a, x^3> + <y, x>) q_x / sqrt(d): a column of Q D_a H, with signs D_a and a Hadamard
-    matrix H. x^3 is taken in the field of d = 2^m elements, whose bits < , > multiplies. Cosines are 1 / sqrt(d) between
-    the first basis and others. Two others differ by a quadratic form of rank m - 1 (m odd) or at least m - 2 (m even),
-    so that theirs are at most sqrt(2 / d) or 2 / sqrt(d).
+    matrix H. x^3 is taken in the field of d = 2^m elements, whose bits < , > multiplies. Cosines are 1 / sqrt(d) with
+    the first basis. Two others differ by a quadratic form of rank m - 1 (m odd) or at least m - 2 (m even), so that
+    theirs are at most sqrt(2 / d) or 2 / sqrt(d).
     """
     check_width(d, max(stop, 2), "orthogonal")
     random = torch.Generator().manual_seed(seed)

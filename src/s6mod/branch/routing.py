@@ -27,9 +27,10 @@ class Routing(nn.Module):
 
     prototypes: Tensor  # (num_classes, features) float32
     seen: Tensor  # (num_classes,) bool
-    sigma: Tensor  # (num_classes,) how near the other seen classes are as of the latest update; 1 where none is, or many
+    sigma: (
+        Tensor  # (num_classes,) how near the other seen classes are as of the latest update; 1 where none is, or many
+    )
     running_distance: Tensor  # () float32, 0 until two classes have been seen
-    different: Tensor  # (num_classes, num_classes) bool: not the same class
 
     def __init__(
         self,
@@ -52,7 +53,6 @@ class Routing(nn.Module):
         self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer("sigma", torch.ones(num_classes))
         self.register_buffer("running_distance", torch.zeros(()))
-        self.register_buffer("different", ~torch.eye(num_classes, dtype=torch.bool), persistent=False)
 
     @torch.no_grad()
     def update(self, features: Tensor, members: Tensor) -> None:
@@ -74,7 +74,9 @@ class Routing(nn.Module):
     @torch.no_grad()
     def uncertainty(self) -> Tensor:
         """sigma of all classes, (num_classes,)."""
-        return self._uncertainty(_distances_between(self.prototypes), self._pairs()) if self.many else self.sigma.clone()
+        if not self.many:
+            return self.sigma.clone()
+        return self._uncertainty(_distances_between(self.prototypes), self._pairs())
 
     @torch.no_grad()
     def sample_uncertainty(self, features: Tensor) -> Tensor:
@@ -103,7 +105,7 @@ class Routing(nn.Module):
         """
         if self.many and self.fixed_patterns is None:
             asked = _first_true(q.sum(0) > 0, 2 * len(q) if most is None else most)  # (S,)
-            others = self.seen[asked][:, None] & self.seen & self.different[asked]  # (S, num_classes)
+            others = (self.seen[asked][:, None] & self.seen).scatter_(1, asked[:, None], False)  # (S, num_classes)
             sigma = self._uncertainty(self._distances_to_all(self.prototypes[asked]), others)
             return self.count(q[:, asked] @ sigma)
         kernels = self._kernels(q) if self.fixed_patterns is None else None
@@ -124,7 +126,7 @@ class Routing(nn.Module):
 
     def _pairs(self) -> Tensor:
         """(num_classes, num_classes) bool: both classes seen, and not the same."""
-        return self.seen[:, None] & self.seen & self.different
+        return (self.seen[:, None] & self.seen).fill_diagonal_(False)
 
     def _distances_to_all(self, points: Tensor) -> Tensor:
         """Euclidean distances of points (n, features) to the prototypes of seen classes, (n, num_classes).

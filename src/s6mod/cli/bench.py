@@ -8,7 +8,6 @@ from rich.console import Console
 from s6mod.cli import options
 from s6mod.cli.app import app
 
-
 STEPS, GROWTH = "none,s6mod,confidence", "none,s6mod,s6mod/frame=orthogonal"  # branches, unless told
 
 
