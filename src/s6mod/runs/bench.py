@@ -257,15 +257,16 @@ def _batches(count: int, task: int = 1, size: int = STREAM_BATCH) -> Iterator[tu
 def seconds_per_step(learner: Learner, steps: int) -> float:
     """Wall clock of ``steps`` steps of the second task, divided by their number."""
     batches = list(_batches(steps))
-    _wait(learner)
+    wait(learner)
     begin = time.perf_counter()
     for x, y in batches:
         learner.learn(x, y)
-    _wait(learner)
+    wait(learner)
     return (time.perf_counter() - begin) / steps
 
 
-def _wait(learner: Learner) -> None:
+def wait(learner: Learner) -> None:
+    """Until its device has done what it was given."""
     if learner.engine.device.type == "cuda":
         torch.cuda.synchronize(learner.engine.device)
 

@@ -22,6 +22,7 @@ LATER: Plain = {
     "classes": None,
     "predict_by": "auto",
     "predict_among": "all",
+    "branch.frame": "simplex",
     "data.held_out": 0.0,
     "engine.kernels": "auto",
 }
