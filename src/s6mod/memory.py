@@ -44,12 +44,12 @@ class ReplayMemory:
         self.seen = 0  # samples offered so far
 
     def widened(self, values: dict[str, tuple[int, ...]]) -> "ReplayMemory":
-        """The same with values of larger shapes beside each row; NaN stands where a row has none."""
+        """The same with values of larger shapes beside each row; -inf stands where a row has none."""
         memory = copy.copy(self)
         memory.values = {}
         for name, shape in values.items():
             held = self.values[name]
-            memory.values[name] = held.new_full((self.size + 1, *shape), torch.nan)
+            memory.values[name] = held.new_full((self.size + 1, *shape), -torch.inf)
             memory.values[name][tuple(slice(size) for size in held.shape)] = held
         return memory
 

@@ -89,6 +89,11 @@ class Branch(nn.Module):
         raise NotImplementedError
 
     @classmethod
+    def growing(cls, config: NamedConfig) -> NamedConfig:
+        """The configuration that serves classes whose number nobody knows; by default any does."""
+        return config
+
+    @classmethod
     def check(cls, config: NamedConfig, num_classes: int) -> None:
         """Refuse, before anything is built, a configuration that cannot serve this many classes."""
 

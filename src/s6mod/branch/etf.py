@@ -1,7 +1,7 @@
 """The fixed classifier of the branch: one unit vector for each class, far from all others.
 
-``simplex`` is the paper's equiangular tight frame, made for a number of classes that is known. In ``orthogonal`` vectors
-stay when classes are added, and may be more than dimensions. Neither is trained; both travel with the state.
+``simplex`` is the paper's equiangular tight frame, made for a known number of classes. In ``orthogonal``, vectors stay
+when classes are added, and there may be more of them than dimensions. Neither is trained; both travel with the state.
 """
 
 import math

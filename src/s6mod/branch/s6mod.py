@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from s6mod.branch import losses
 from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, Targets, branches
 from s6mod.branch.convolution import convolve_silu
-from s6mod.branch.etf import ETF, Frame, check_width
+from s6mod.branch.etf import ETF, LEAST, Frame, check_width
 from s6mod.branch.mixture import Gate, Patterns, note_means
 from s6mod.branch.readout import readout
 from s6mod.branch.routing import Aggregate, Distance, Rounding, Routing
@@ -147,6 +147,13 @@ class S6MOD(Branch):
         """The simplex needs d_inner >= num_classes."""
         assert isinstance(config, S6MODConfig)
         check_width(config.d_inner, num_classes, config.frame)
+
+    @classmethod
+    def growing(cls, config: NamedConfig) -> NamedConfig:
+        """With a frame whose vectors stay when classes are added, in a width that has as many as are wanted."""
+        assert isinstance(config, S6MODConfig)
+        width = max(LEAST, 1 << (config.d_inner - 1).bit_length())
+        return config.model_copy(update={"frame": "orthogonal", "d_inner": width})
 
     @classmethod
     def predicts(cls, config: NamedConfig) -> bool:

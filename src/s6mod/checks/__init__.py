@@ -31,6 +31,8 @@ from s6mod.engine.evaluate import Predictor
 from s6mod.engine.step import Step
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
+from s6mod.learner.classes import FIRST_CAPACITY
+from s6mod.learner.parts import grown
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, methods
 
@@ -126,6 +128,32 @@ def check_ignores_the_future(method: AnyMethod, branch: AnyBranch = None) -> Non
     candidate = Candidate(method, branch)
     poisoned = run(candidate.learner(), true_for_now())
     candidate.expect_same(poisoned, candidate.trajectory()[:PREFIX], "learn from the batch it is given alone")
+
+
+def check_grows(method: AnyMethod, branch: AnyBranch = None) -> None:
+    """Told no number of classes, it grows as they come: what it knew stays, and it resumes to the same bits."""
+    candidate = Candidate(method, branch)
+    learner, batches = candidate.learner(num_classes=None), stream()[:PREFIX]
+    for batch in batches:
+        learner.learn(batch.images, [f"class {label}" for label in batch.labels])
+    assert learner.parts is not None
+    more = grown(learner.parts, learner.config, learner.engine, 2 * learner.parts.capacity)
+    before, after = (
+        Predictor(parts.method, parts.peers, parts.memory, learner.engine, "running", learner.task.seen)(batch.images)
+        for parts in (learner.parts, more)
+    )
+    for name, table in before.items():
+        alike = torch.allclose(table, after[name][:, : table.shape[1]], atol=1e-5)
+        candidate.expect(alike, "score as before when it has grown", f"another table {name!r}")
+    with TemporaryDirectory() as folder:
+        learner.save(folder)
+        resumed = Learner.load(folder)
+    many = range(FIRST_CAPACITY)  # with those that came there are too few outputs
+    for each in (learner, resumed):
+        each.learn(batch.images[torch.tensor(many) % len(batch.images)], list(many))
+        each.learn(batch.images, [f"class {label}" for label in batch.labels])
+    ours, theirs = ([flat(each.state_dict())] for each in (resumed, learner))
+    candidate.expect_same(ours, theirs, "resume across growth as if it had never stopped")
 
 
 def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None:
@@ -246,6 +274,7 @@ ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (
     check_declares_boundaries,
     check_ignores_the_future,
     check_bears_odd_batches,
+    check_grows,
     check_reads_nothing_back,
     check_predicts_without_a_trace,
     check_keeps_an_average,

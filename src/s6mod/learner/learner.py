@@ -133,8 +133,11 @@ class Learner(Answers):
                     f"expected no branch on method {config.method.name!r}, which has no logits for one to read, "
                     f"got {config.branch.name!r}; leave the branch out or take another method"
                 )
-            if config.num_classes is not None:
-                branches[config.branch.name].check(config.branch, config.num_classes)
+            plug_in = branches[config.branch.name]
+            if config.num_classes is None:
+                config = config.model_copy(update={"branch": plug_in.growing(config.branch)})
+            else:
+                plug_in.check(config.branch, config.num_classes)
         if config.predict_by not in ("auto", *config.tables):
             raise ConfigError(
                 f"expected predict_by to name a score table of the method and its branch, got {config.predict_by!r}; "
