@@ -18,8 +18,8 @@ from s6mod.methods.ccldc import CCLDC
 LEARNERS = [
     (method, branch) for method in methods for branch in (None, "s6mod") if branch is None or methods[method].has_logits
 ]
-# A control keeps nothing and reads only the tap, which a pair of networks takes over from its method. So all checks with
-# the plainest method and the one unlike the others, and those of the tap with every method but pairs, say all about it.
+# A control keeps nothing and reads only the tap, which a pair of networks takes over from its method. So all checks
+# with the plainest method and the one unlike the others, and those of the tap with every method but pairs, say all.
 TAPS = [name for name in methods if methods[name].has_logits and not issubclass(methods[name], CCLDC)]
 OF_THE_TAP = (checks.check_branch_can_be_silenced, checks.check_branch_reaches_the_network)
 OTHERS = [check for check in checks.ALL if check not in OF_THE_TAP]
