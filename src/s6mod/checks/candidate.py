@@ -28,7 +28,7 @@ State: TypeAlias = dict[str, Any]  # the leaves of a learner's state by their pa
 
 # For a name, or a mapping that leaves them open; a configuration that is already made keeps its sizes.
 SMALL: dict[str, Any] = {"network": {"width": 4}, "memory_batch": 3}
-ENOUGH: dict[str, Any] = {"network": {"width": 8}, "memory_batch": 8}
+ENOUGH: dict[str, Any] = {"network": {"width": 12}, "memory_batch": 8}
 
 
 class Footprint(NamedTuple):
