@@ -1,6 +1,6 @@
 """The fixed classifier of the branch: one unit vector for each class, far from all others.
 
-``simplex`` is the paper's equiangular tight frame, made for a number of classes that is known. In ``orthogonal`` vectors
+``simplex`` is the paper's equiangular tight frame, for a number of classes that is known. In ``orthogonal`` vectors
 stay when classes are added, and may be more than dimensions. Neither is trained; both travel with the state.
 """
 
