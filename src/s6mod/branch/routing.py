@@ -27,9 +27,7 @@ class Routing(nn.Module):
 
     prototypes: Tensor  # (num_classes, features) float32
     seen: Tensor  # (num_classes,) bool
-    sigma: (
-        Tensor  # (num_classes,) how near the other seen classes are as of the latest update; 1 where none is, or many
-    )
+    sigma: Tensor  # (num_classes,) how near other seen classes are at the latest update; 1 where none is, or many are
     running_distance: Tensor  # () float32, 0 until two classes have been seen
 
     def __init__(

@@ -8,7 +8,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from typing import Any, Literal
 
@@ -89,11 +90,13 @@ def run_growth(
 
 def points(learners: list[str]) -> list[Point]:
     """Every learner at the start and at each further value of each axis."""
-    starts = [Point(learner, **{axis: values[0] for axis, values in AXES.items()}) for learner in learners]
-    grown = [
-        replace(start, **{axis: value}) for axis, values in AXES.items() for value in values[1:] for start in starts
-    ]
-    return starts + grown
+    grown = [_at(learner, **{axis: value}) for axis in AXES for value in AXES[axis][1:] for learner in learners]
+    return [_at(learner) for learner in learners] + grown
+
+
+def _at(learner: str, **grown: int) -> Point:
+    """The learner at the start, but for what has grown."""
+    return Point(learner, **{axis: grown.get(axis, values[0]) for axis, values in AXES.items()})
 
 
 def measure(learners: dict[Point, Learner], seconds: float) -> list[Grown]:
@@ -110,14 +113,11 @@ def measure(learners: dict[Point, Learner], seconds: float) -> list[Grown]:
                     before.append(timed(learner, max(1, round(seconds / TURNS / len(verbs) / before[0]))))
     ms = {at: 1000 * median(found[1:]) for at, found in times.items()}
     rows = []
-    for axis, values in AXES.items():
-        for point in learners:
-            start = replace(point, **{name: allowed[0] for name, allowed in AXES.items()})
-            if point not in [replace(start, **{axis: value}) for value in values]:
-                continue
-            step, prediction = (ms[verb, point] for verb in verbs)
-            ratios = [ms[verb, point] / ms[verb, start] for verb in verbs]
-            rows.append(Grown(axis, getattr(point, axis), point.learner, step, ratios[0], prediction, ratios[1]))
+    names = dict.fromkeys(point.learner for point in learners)
+    for axis, value, name in [(axis, value, name) for axis in AXES for value in AXES[axis] for name in names]:
+        point, start = _at(name, **{axis: value}), _at(name)
+        (step, at_first), (prediction, before) = ((ms[verb, point], ms[verb, start]) for verb in verbs)
+        rows.append(Grown(axis, value, name, step, step / at_first, prediction, prediction / before))
     return rows
 
 
@@ -153,13 +153,13 @@ def _batch(learner: Learner, size: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def _seconds_per_step(learner: Learner, steps: int) -> float:
     batches = [_batch(learner, STREAM_BATCH, seed) for seed in range(steps)]
-    return _seconds(learner, [lambda x=x, y=y: learner.learn(x, y) for x, y in batches])
+    return _seconds(learner, [partial(learner.learn, x, y) for x, y in batches])
 
 
 def _seconds_per_prediction(learner: Learner, predictions: int) -> float:
     image, _ = _batch(learner, 1, seed=0)
     learner.predict(image)
-    return _seconds(learner, [lambda: learner.predict(image)] * predictions)
+    return _seconds(learner, [partial(learner.predict, image)] * predictions)
 
 
 def _seconds(learner: Learner, calls: list[Callable[[], Any]]) -> float:
