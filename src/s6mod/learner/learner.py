@@ -24,6 +24,7 @@ from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
+from s6mod.engine.teaching import Teaching
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
 from s6mod.learner.config import LearnerConfig
@@ -33,10 +34,22 @@ from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 from s6mod.random import derive_seed, generator, set_state
 from s6mod.run_files import RunFiles
+from s6mod.teacher import TeacherConfig, teachers
 
 Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
 Labels = Tensor | NDArray[np.integer[Any]] | list[int]
-_BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "average", "step"}
+_BUILT = {
+    "method",
+    "peers",
+    "optimizer",
+    "memory",
+    "host_generator",
+    "generators",
+    "ledger",
+    "average",
+    "teaching",
+    "step",
+}
 
 
 class _Where(Config):
@@ -80,10 +93,12 @@ class Learner:
         predict_by: str = "auto",
         predict_among: str = "all",
         engine: dict[str, Any] | EngineConfig | None = None,
+        teacher: str | dict[str, Any] | TeacherConfig | None = None,
     ) -> None:
         values = {
             "method": _plain(methods.configure(method)),
             "branch": None if branch is None else _plain(branches.configure(branch)),
+            "teacher": None if teacher is None else _plain(teachers.configure(teacher)),
             "num_classes": num_classes,
             "memory_size": memory_size,
             "seed": seed,
@@ -111,12 +126,13 @@ class Learner:
                 f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
                 "use 'given' and call end_task(), or 'on_new_class'"
             )
-        if config.branch is not None:
-            if not kind.has_logits:
+        for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
+            if chosen is not None and not kind.has_logits:
                 raise ConfigError(
-                    f"expected no branch on method {config.method.name!r}, which has no logits for one to read, "
-                    f"got {config.branch.name!r}; leave the branch out or take another method"
+                    f"expected no {plug_in} on method {config.method.name!r}, which has no logits for one to read, "
+                    f"got {chosen.name!r}; leave the {plug_in} out or take another method"
                 )
+        if config.branch is not None:
             branches[config.branch.name].check(config.branch, config.num_classes)
         if config.predict_by not in ("auto", *config.tables):
             raise ConfigError(
@@ -160,6 +176,9 @@ class Learner:
         self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
         self.ledger = Ledger()
         self.average: Average[Peer] | None = None if config.average is None else average_of(self.peers, config.average)
+        self.teaching: Teaching | None = None
+        if config.teacher is not None:
+            self.teaching = Teaching(teachers[config.teacher.name](config.teacher), self.peers)
         step = Step(
             self.method,
             self.peers,
@@ -169,6 +188,7 @@ class Learner:
             self.engine,
             self.ledger,
             self.average,
+            self.teaching,
         )
         self.step = CapturedStep(step) if self.engine.capture else step
         self.image_shape = image_shape
@@ -292,9 +312,7 @@ class Learner:
         There is one pass over the images for each choice of weights and statistics.
         """
         found: dict[str, Tensor] = {}
-        for weights, statistics in product(get_args(Weights), get_args(Statistics)):
-            if weights == "averaged" and self.config.average is None:
-                continue
+        for weights, statistics in product(self.config.all_weights, get_args(Statistics)):
             tables = self._predict(x, None, weights, statistics)
             if tables.keys() & set(TOGETHER):  # a method of one's own may have other tables alone
                 tables[ENSEMBLE] = ensemble(tables)
@@ -324,8 +342,12 @@ class Learner:
 
     def predictor(self, weights: Weights | None = None, statistics: Statistics | None = None) -> Predictor:
         """What predicts, from the learner as it is now; unless told, by the weights and statistics of its choice."""
-        peers = self.peers
-        if (weights or self.config.weights) == "averaged":
+        peers, weights = self.peers, weights or self.config.weights
+        if weights == "mean":
+            if self.teaching is None:
+                raise ConfigError("expected a learner with a teacher, got one without; make it with teacher='mkd'")
+            peers = self.teaching.mean(peers)
+        if weights == "averaged":
             if self.average is None:
                 raise ConfigError(
                     "expected a learner with averaged weights, got one without; make it with average=0.99"
@@ -350,8 +372,8 @@ class Learner:
             return 0
         tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
         tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
-        averaged = 0 if self.average is None else self.average.nbytes
-        return self.memory.nbytes + averaged + sum(t.numel() * t.element_size() for t in tensors)
+        copies = sum(follower.nbytes for follower in (self.average, self.teaching) if follower is not None)
+        return self.memory.nbytes + copies + sum(t.numel() * t.element_size() for t in tensors)
 
     @property
     def _all_generators(self) -> dict[str, torch.Generator]:
@@ -373,6 +395,7 @@ class Learner:
             "generators": {name: g.get_state() for name, g in self._all_generators.items()},
             "ledger": self.ledger.state_dict(),
             **({} if self.average is None else {"average": self.average.state_tree()}),
+            **({} if self.teaching is None else {"teaching": self.teaching.state_tree()}),
         }
 
     @in_turn_to_change
@@ -399,6 +422,8 @@ class Learner:
         self.ledger.load_state_dict(state["ledger"], self.engine.device)
         if self.average is not None:
             self.average.load_state_tree(state["average"])
+        if self.teaching is not None:
+            self.teaching.load_state_tree(state["teaching"])
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""

@@ -37,8 +37,8 @@ def setting(plain: Plain) -> str:
 
 
 def base_setting(plain: Plain) -> str:
-    """The setting of the same run without its branch."""
-    return setting(plain | {"branch": None})
+    """The setting of the same run without its branch and its teacher."""
+    return setting(plain | {"branch": None, "teacher": None})
 
 
 def departures(plain: Plain, usual: Plain) -> list[str]:
@@ -58,13 +58,13 @@ def engine_departures(plain: Plain, usual: Plain) -> list[str]:
 
 @functools.cache
 def run_defaults() -> Plain:
-    """All fields of a run but method and branch."""
+    """All fields of a run but method, branch and teacher."""
     run = RunConfig.parse({"method": {"name": "er"}}).plain()
     return {key: value for key, value in run.items() if key not in PARTS}
 
 
 def _complete_part(kind: type[NamedConfig] | None, own: Plain) -> Plain:
-    """A method or branch with all its fields; as it is if nobody knows it."""
+    """A method, branch or teacher with all its fields; as it is if nobody knows it."""
     if kind is None:
         return own
     completed: Plain = _lay(_defaults_of(kind), without(own, retired_in(kind)))
