@@ -51,7 +51,7 @@ def config_class(part: str, name: str) -> type[NamedConfig] | None:
 
 def _with_retired(plain: Plain) -> Plain:
     """The values with those that are constants by now."""
-    named = {part: plain[part] for part in PARTS if plain.get(part)}
+    named = {part: own for part in PARTS if isinstance(own := plain.get(part), dict)}
     classes = {part: config_class(part, str(own.get("name"))) for part, own in named.items()}
     return plain | {part: merge(retired_in(kind), named[part]) for part, kind in classes.items() if kind is not None}
 
