@@ -210,6 +210,7 @@ def _work(learner: Learner) -> tuple[int, int]:
         images += len(args[0])
 
     networks = [part for peer in learner.peers for part in (peer.network, peer.teacher) if part is not None]
+    networks += [] if learner.teaching is None else learner.teaching.modules
     hooks = [network.register_forward_pre_hook(count) for network in networks]
     with FlopCounterMode(display=False) as counter:
         seconds_per_step(learner, 1)
