@@ -5,7 +5,7 @@ join, stand there alone.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -14,18 +14,20 @@ from s6mod.analysis.question import Answers, Question, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.branch.controls import CONTROLS
 from s6mod.config import nearest
-from s6mod.decimals import difference, spread
+from s6mod.decimals import spread
 from s6mod.errors import ConfigError
 from s6mod.experiments.costs import cost
 from s6mod.methods import methods
 from s6mod.paper.estimate import Estimate, paired
 from s6mod.paper.published import Metric
+from s6mod.paper.render import MIXED, NOTE, gain_text
+from s6mod.paper.tables import mixed
 from s6mod.runs.cells import Cell, parse
 from s6mod.runs.completion import complete
 
 PLUG_INS = (*CONTROLS, "s6mod", "mkd")
 ALONE = ("finetune", "gdumb")  # a bound, and one that trains when it is asked: there is no step to join
-IID = "er, iid stream"  # the upper bound
+IID = "iid"  # ER on an iid stream, the upper bound
 LATEST = "mkd, latest"  # the training of MKD, by the network's latest weights
 TITLE = "Plug-ins on every method: {data}, M = {memory}"
 TEXT = (
@@ -34,8 +36,8 @@ TEXT = (
     "every method, the controls confidence and smoothing have weight 1, MKD has its published weights. MKD predicts by "
     f"the mean of two networks' weights, which helps by itself; the column '{LATEST}' is the same training by the "
     "latest weights, as the method alone predicts. A plug-in helps or hurts where the interval leaves out 0; else it "
-    "is open. Of so many intervals some leave out 0 by chance. A method without logits refuses plug-ins; bounds and "
-    "GDumb, which trains when it is asked, stand alone."
+    "is open. Of so many intervals some leave out 0 by chance. A method without logits refuses plug-ins. GDumb, which "
+    "trains when it is asked, and the bounds stand alone: finetune, and iid, which is ER on an iid stream."
 )
 
 
@@ -75,9 +77,10 @@ def _answer(found: Answers) -> Study:
         _table(found, "forgetting", "Average forgetting, AF (%), and its change (points); lower is better"),
         _costs(found),
     ]
-    return Study(
-        question.name, question.title, f"{TEXT} {found.note}", [_picture(found)], tables, findings=_words(found)
-    )
+    text = f"{TEXT} {found.note}"
+    if any(MIXED in cell for table in tables for row in table.rows for cell in row):
+        text += f" {NOTE}."
+    return Study(question.name, question.title, text, [_picture(found)], tables, findings=_words(found))
 
 
 def _methods(found: Answers) -> list[str]:
@@ -107,6 +110,12 @@ def _values(found: Answers, method: str, name: str, metric: Metric) -> dict[int,
     return scored
 
 
+def _mixed(found: Answers, method: str, name: str) -> bool:
+    """Whether a gain pairs results of different numerics."""
+    joined = "mkd" if name == LATEST else name
+    return mixed(found.runs.get(f"{method} + {joined}", {}), found.runs.get(method, {}))
+
+
 # --- tables ---------------------------------------------------------------------------------------------------
 
 
@@ -118,7 +127,7 @@ def _table(found: Answers, metric: Metric, title: str) -> PlainTable:
         estimate = Estimate.of(base) if base else None
         alone = spread(estimate.mean, estimate.std, gap=" ") if estimate else "not run"
         if method in _joined(found):
-            gains = [_say(_gain(found, method, name, metric)) for name in columns]
+            gains = [_say(_gain(found, method, name, metric), _mixed(found, method, name)) for name in columns]
         else:
             gains = ["" if method in (*ALONE, IID) else "refused"] * len(columns)
         rows.append([method, str(len(base)), alone, *gains])
@@ -174,22 +183,17 @@ def _verdict(gain: Estimate | None) -> str:
 
 
 def _sorted_by(name: str, gains: dict[str, Estimate | None]) -> list[str]:
-    ways: dict[str, Callable[[str], str]] = {
-        "helps": lambda those: f"{name} helps on {those}.",
-        "hurts": lambda those: f"{name} hurts on {those}.",
-        "open": lambda those: f"{name} is open on {those}.",
-        "not run": lambda those: f"{name} has not been run on {those}.",
-    }
-    by_word = {word: [method for method, gain in gains.items() if _verdict(gain) == word] for word in ways}
-    return [ways[word](_listed(those, gains)) for word, those in by_word.items() if those]
+    verbs = {"helps": "helps", "hurts": "hurts", "open": "is open", "not run": "has not been run"}
+    by_word = {word: [method for method, gain in gains.items() if _verdict(gain) == word] for word in verbs}
+    return [f"{name} {verbs[word]} on {_listed(those, gains)}." for word, those in by_word.items() if those]
 
 
 def _listed(names: Sequence[str], gains: dict[str, Estimate | None]) -> str:
     return ", ".join(name if gains[name] is None else f"{name} ({_say(gains[name])})" for name in names)
 
 
-def _say(estimate: Estimate | None) -> str:
-    return difference(estimate.mean, estimate.half, " ") if estimate else "not run"
+def _say(gain: Estimate | None, marked: bool = False) -> str:
+    return gain_text(gain, marked, " ") or "not run"
 
 
 # --- picture --------------------------------------------------------------------------------------------------
