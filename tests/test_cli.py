@@ -304,6 +304,8 @@ def test_presets_hold_the_published_settings(call):
         (["--set=stream.tasks=&a [*a]"], "expected a YAML value after stream.tasks="),
         (["--seeds=0-100000000000"], "expected at most 10,000 seeds"),
         (["--set=branch.alpha=0.5"], "expected a branch for branch.alpha, got none; add --branch s6mod"),
+        (["--set=teacher.weight=1"], "expected a teacher for teacher.weight, got none; add --teacher mkd"),
+        (["--teacher=mkd", "--method=scr"], "expected no teacher on method 'scr', which has no logits"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, arguments, hint, call):

@@ -10,6 +10,7 @@ from s6mod.config import Config
 from s6mod.engine.evaluate import ENSEMBLE, Among, Statistics, Weights
 from s6mod.engine.settings import EngineConfig
 from s6mod.methods import MethodConfig, methods
+from s6mod.teacher import TeacherConfig, teachers
 
 
 class LearnerConfig(Config):
@@ -22,6 +23,10 @@ class LearnerConfig(Config):
         SerializeAsAny[BranchConfig] | None,
         BeforeValidator(lambda v: None if v is None else branches.configure(v)),
     ] = Field(None, description="the branch and its options, or none")
+    teacher: Annotated[
+        SerializeAsAny[TeacherConfig] | None,
+        BeforeValidator(lambda v: None if v is None else teachers.configure(v)),
+    ] = Field(None, description="the teacher and its options, or none")
     num_classes: int | None = Field(
         None, ge=2, le=1_000_000, description="labels are 0 ... num_classes - 1; none: of any kind, the learner grows"
     )
@@ -67,8 +72,15 @@ class LearnerConfig(Config):
 
     @property
     def weights(self) -> Weights:
-        """Which weights predict."""
-        return "latest" if self.average is None else "averaged"
+        """Which weights predict: averaged ones if they are kept, else the mean with a teacher's, if there is one."""
+        return self.all_weights[-1]
+
+    @property
+    def all_weights(self) -> list[Weights]:
+        """Which weights there are."""
+        teacher: list[Weights] = [] if self.teacher is None else ["mean"]
+        averaged: list[Weights] = [] if self.average is None else ["averaged"]
+        return ["latest", *teacher, *averaged]
 
     @property
     def tables(self) -> list[str]:

@@ -22,6 +22,7 @@ from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
 from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step
+from s6mod.engine.teaching import Teaching
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
 from s6mod.learner.answers import Answers
@@ -33,6 +34,7 @@ from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 from s6mod.run_files import RunFiles
+from s6mod.teacher import TeacherConfig, teachers
 
 _BUILT = {field.name for field in fields(Parts)}
 
@@ -75,6 +77,7 @@ class Learner(Answers):
         generators: dict[str, torch.Generator]
         ledger: Ledger
         average: Average[Peer] | None
+        teaching: Teaching | None
         step: Step | CapturedStep
 
     def __init__(
@@ -94,10 +97,12 @@ class Learner(Answers):
         predict_by: str = "auto",
         predict_among: str = "seen",
         engine: dict[str, Any] | EngineConfig | None = None,
+        teacher: str | dict[str, Any] | TeacherConfig | None = None,
     ) -> None:
         values = {
             "method": _plain(methods.configure(method)),
             "branch": None if branch is None else _plain(branches.configure(branch)),
+            "teacher": None if teacher is None else _plain(teachers.configure(teacher)),
             "num_classes": num_classes,
             "classes": classes,
             "memory_size": memory_size,
@@ -127,17 +132,17 @@ class Learner(Answers):
                 f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
                 "use 'given' and call end_task(), or 'on_new_class'"
             )
-        if config.branch is not None:
-            if not kind.has_logits:
+        for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
+            if chosen is not None and not kind.has_logits:
                 raise ConfigError(
-                    f"expected no branch on method {config.method.name!r}, which has no logits for one to read, "
-                    f"got {config.branch.name!r}; leave the branch out or take another method"
+                    f"expected no {plug_in} on method {config.method.name!r}, which has no logits for one to read, "
+                    f"got {chosen.name!r}; leave the {plug_in} out or take another method"
                 )
-            plug_in = branches[config.branch.name]
+        if (branch := config.branch) is not None:
             if config.num_classes is None:
-                config = config.model_copy(update={"branch": plug_in.growing(config.branch)})
+                config = config.model_copy(update={"branch": branches[branch.name].growing(branch)})
             else:
-                plug_in.check(config.branch, config.num_classes)
+                branches[branch.name].check(branch, config.num_classes)
         if config.predict_by not in ("auto", *config.tables):
             raise ConfigError(
                 f"expected predict_by to name a score table of the method and its branch, got {config.predict_by!r}; "
@@ -279,9 +284,7 @@ class Learner(Answers):
         """
         images, _ = as_batch(x)
         found: dict[str, Tensor] = {}
-        for weights, statistics in product(get_args(Weights), get_args(Statistics)):
-            if weights == "averaged" and self.config.average is None:
-                continue
+        for weights, statistics in product(self.config.all_weights, get_args(Statistics)):
             tables = self._tables(images, None, weights, statistics)
             if tables.keys() & set(TOGETHER):  # a method of one's own may have other tables alone
                 tables[ENSEMBLE] = ensemble(tables)
@@ -309,8 +312,12 @@ class Learner(Answers):
 
     def predictor(self, weights: Weights | None = None, statistics: Statistics | None = None) -> Predictor:
         """What predicts, from the learner as it is now; unless told, by the weights and statistics of its choice."""
-        peers = self.peers
-        if (weights or self.config.weights) == "averaged":
+        peers, weights = self.peers, weights or self.config.weights
+        if weights == "mean":
+            if self.teaching is None:
+                raise ConfigError("expected a learner with a teacher, got one without; make it with teacher='mkd'")
+            peers = self.teaching.mean(peers)
+        if weights == "averaged":
             if self.average is None:
                 raise ConfigError(
                     "expected a learner with averaged weights, got one without; make it with average=0.99"

@@ -16,11 +16,13 @@ from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Tree
 from s6mod.engine.settings import Engine
 from s6mod.engine.step import Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
+from s6mod.engine.teaching import Teaching
 from s6mod.learner.config import LearnerConfig
 from s6mod.learner.peer import make_peer
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Method, Peer, methods
 from s6mod.random import derive_seed, generator, set_state
+from s6mod.teacher import teachers
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Parts:
     generators: dict[str, torch.Generator]
     ledger: Ledger
     average: Average[Peer] | None
+    teaching: Teaching | None
     step: Step | CapturedStep
 
     @property
@@ -47,8 +50,8 @@ class Parts:
         """Bytes held between steps."""
         tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
         tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
-        averaged = 0 if self.average is None else self.average.nbytes
-        return self.memory.nbytes + averaged + sum(t.numel() * t.element_size() for t in tensors)
+        copies = sum(follower.nbytes for follower in (self.average, self.teaching) if follower is not None)
+        return self.memory.nbytes + copies + sum(t.numel() * t.element_size() for t in tensors)
 
     @property
     def _all_generators(self) -> dict[str, torch.Generator]:
@@ -64,6 +67,7 @@ class Parts:
             "generators": {name: g.get_state() for name, g in self._all_generators.items()},
             "ledger": self.ledger.state_dict(),
             **({} if self.average is None else {"average": self.average.state_tree()}),
+            **({} if self.teaching is None else {"teaching": self.teaching.state_tree()}),
         }
 
     def load_state_tree(self, state: Tree, seed: int, steps: int, device: torch.device) -> None:
@@ -80,6 +84,8 @@ class Parts:
         self.ledger.load_state_dict(state["ledger"], device)
         if self.average is not None:
             self.average.load_state_tree(state["average"])
+        if self.teaching is not None:
+            self.teaching.load_state_tree(state["teaching"])
 
 
 def make_parts(
@@ -106,7 +112,8 @@ def make_parts(
         memory = before.memory.widened(method.values())
         host_generator, generators, ledger = before.host_generator, before.generators, before.ledger
     average = None if config.average is None else average_of(peers, config.average)
-    step = Step(method, peers, optimizer, memory, generators, engine, ledger, average)
+    teaching = None if config.teacher is None else Teaching(teachers[config.teacher.name](config.teacher), peers)
+    step = Step(method, peers, optimizer, memory, generators, engine, ledger, average, teaching)
     return Parts(
         method,
         peers,
@@ -116,6 +123,7 @@ def make_parts(
         generators,
         ledger,
         average,
+        teaching,
         CapturedStep(step) if engine.capture else step,
     )
 
@@ -138,8 +146,9 @@ def grown(parts: Parts, config: LearnerConfig, engine: Engine, capacity: int) ->
         for number, state in moments.items()
     }
     load_optimizer_state(new.optimizer, new.peers, _laid_over(nothing, moments))
-    if new.average is not None and parts.average is not None:
-        new.average.load_state_tree(_laid_over(new.average.state_tree(), parts.average.state_tree()))
+    for follower, before in ((new.average, parts.average), (new.teaching, parts.teaching)):
+        if follower is not None and before is not None:
+            follower.load_state_tree(_laid_over(follower.state_tree(), before.state_tree()))
     return new
 
 

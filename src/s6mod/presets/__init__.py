@@ -1,4 +1,4 @@
-"""Presets: readable YAML, one file for the data sets, one for each method that differs by data set, one for the branch.
+"""Presets: readable YAML, one file for the data sets, one for each method or plug-in that differs.
 
 A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. Nothing here
 imports torch: what the values mean is known to the configuration classes alone.
@@ -18,10 +18,10 @@ def datasets() -> tuple[str, ...]:
     return tuple(_read("datasets"))
 
 
-def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict[str, Any]:
+def preset(method: str, branch: str, data: str, memory_size: int | None, teacher: str = "none") -> dict[str, Any]:
     """The plain values of a run's configuration that the published setting (or our small default) gives.
 
-    ``branch`` may be "none".
+    ``branch`` and ``teacher`` may be "none".
     """
     values = merge({"method": {"name": method}, "data": {"name": data}}, _read("datasets").get(data, {}))
     if memory_size is not None:
@@ -30,12 +30,13 @@ def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict
     for file in _lineage(method):
         for setting in settings:
             values = merge(values, _read(file).get(setting, {}))
-    if branch == "none":
-        return values
-    values = merge(values, {"branch": {"name": branch}})
-    for group in ("all", method):
-        for setting in settings:
-            values = merge(values, {"branch": _read(branch).get(group, {}).get(setting, {})})
+    for part, name in (("branch", branch), ("teacher", teacher)):
+        if name == "none":
+            continue
+        values = merge(values, {part: {"name": name}})
+        for group in ("all", method):
+            for setting in settings:
+                values = merge(values, {part: _read(name).get(group, {}).get(setting, {})})
     return values
 
 

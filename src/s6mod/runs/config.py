@@ -60,7 +60,7 @@ class RunConfig(LearnerConfig):
 
     @property
     def cell(self) -> str:
-        """The experiment without its seed: method[+branch]/data/memory."""
+        """The experiment without its seed: method[+branch][+teacher]/data/memory."""
         return naming.cell(self.plain())
 
     @property
