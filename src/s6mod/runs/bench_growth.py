@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from statistics import median
 from typing import Any, Literal
 
@@ -113,11 +114,13 @@ def measure(learners: dict[Point, Learner], seconds: float) -> list[Grown]:
                     before.append(timed(learner, max(1, round(seconds / TURNS / len(verbs) / before[0]))))
     ms = {at: 1000 * median(found[1:]) for at, found in times.items()}
     rows = []
-    names = dict.fromkeys(point.learner for point in learners)
-    for axis, value, name in [(axis, value, name) for axis in AXES for value in AXES[axis] for name in names]:
-        point, start = _at(name, **{axis: value}), _at(name)
-        (step, at_first), (prediction, before) = ((ms[verb, point], ms[verb, start]) for verb in verbs)
-        rows.append(Grown(axis, value, name, step, step / at_first, prediction, prediction / before))
+    names = list(dict.fromkeys(point.learner for point in learners))
+    for axis, values in AXES.items():
+        for value, name in product(values, names):
+            point, start = _at(name, **{axis: value}), _at(name)
+            step, prediction = (ms[verb, point] for verb in verbs)
+            ratios = [ms[verb, point] / ms[verb, start] for verb in verbs]
+            rows.append(Grown(axis, value, name, step, ratios[0], prediction, ratios[1]))
     return rows
 
 
