@@ -14,7 +14,7 @@ Method = Annotated[
     str | None,
     typer.Option(
         help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr, er-lwf, "
-        "der, der++, agem or mir (default: er).",
+        "der, der++, agem, mir or gdumb (default: er).",
         autocompletion=options.complete_method,
         rich_help_panel=WHAT,
     ),

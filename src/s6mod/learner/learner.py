@@ -331,6 +331,9 @@ class Learner:
                     "expected a learner with averaged weights, got one without; make it with average=0.99"
                 )
             peers = self.average.modules
+        random = generator(self.config.seed, f"asked after {self.steps} batches", self.engine.device)
+        with ordinary_tensors(), self.engine.twins(), self.engine.autocast():
+            peers = self.method.ask(peers, self.memory, random)
         classes = self.task.seen if self.config.predict_among == "seen" else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
 
