@@ -110,6 +110,7 @@ class Peer(nn.Module):
         self.network = network
         self.branch = branch
         self.teacher: Network | None = None
+        self.number = 0  # which peer of its learner it is
 
     def remember(self) -> None:
         """Make the teacher a frozen copy of the network as it is now.

@@ -75,14 +75,19 @@ class DER(ReplayMethod):
         """One pass; the stream's logits are carried to be stored."""
         out, tap = peer.look(views.view, Targets(views.labels), lambda: self.augment(views.images, generator))
         logits, x = out.logits.float(), views.parts["stream"]
-        return Losses(self.terms(logits, views, memory), first(tap, x.stop), carry=logits[x].detach())
+        z = None if views.rows is None else self.stored(memory, views.rows, peer)
+        return Losses(self.terms(logits, z, views), first(tap, x.stop), carry=logits[x].detach())
 
-    def terms(self, logits: Tensor, views: Views, memory: ReplayMemory) -> dict[str, Tensor]:
+    def stored(self, memory: ReplayMemory, rows: Tensor, peer: Peer) -> Tensor:
+        """z (K, num_classes) of a peer's network."""
+        return memory.values["logits"][rows]
+
+    def terms(self, logits: Tensor, z: Tensor | None, views: Views) -> dict[str, Tensor]:
         """The weighted terms, of the logits (N, num_classes) of all parts."""
-        x, m = views.parts["stream"], views.parts.get("logits")
+        x = views.parts["stream"]
         terms = {"stream": F.cross_entropy(logits[x], views.labels[x])}
-        if m is not None:
-            terms["logits"] = self.config.logit_weight * F.mse_loss(logits[m], memory.values["logits"][views.rows])
+        if z is not None:
+            terms["logits"] = self.config.logit_weight * F.mse_loss(logits[views.parts["logits"]], z)
         return terms
 
     def keep(self, carries: list[Tensor]) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.memory import ReplayMemory
 from s6mod.methods.base import methods
 from s6mod.methods.der import DER, DERConfig, Views
 
@@ -32,9 +31,9 @@ class DERPP(DER):
     config: DERPPConfig
     parts = ("labels", "stream", "logits")
 
-    def terms(self, logits: Tensor, views: Views, memory: ReplayMemory) -> dict[str, Tensor]:
+    def terms(self, logits: Tensor, z: Tensor | None, views: Views) -> dict[str, Tensor]:
         """DER's, and the cross-entropy of the second draw."""
-        terms, m = super().terms(logits, views, memory), views.parts.get("labels")
+        terms, m = super().terms(logits, z, views), views.parts.get("labels")
         if m is not None:
             terms["memory"] = self.config.label_weight * F.cross_entropy(logits[m], views.labels[m])
         return terms

@@ -100,7 +100,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
     """
     learner, *rest = text.strip().split("/")
-    plain = "+" not in learner or learner.endswith("+")  # the name of a method may end so, as der++ does
+    plain = "+" not in learner or learner.endswith("+") or learner in methods  # whose name may have it, as der++ does
     method, plus, branch = (learner, "", "") if plain else learner.rpartition("+")
     changes = tuple(part for part in rest if "=" in part)
     place = [part for part in rest if "=" not in part]
