@@ -74,6 +74,7 @@ def test_trap_01_all_but_mose_take_pixels_from_zero_to_one_without_normalisation
     learner = run(small(name), TASK + 1)
     seen, (x, y) = inputs_of(learner), batch(TASK + 1)
     learner.learn(x, y)
+    learner.predictor()  # before which GDumb trains
     assert all(images.min() >= 0 and images.max() <= 1 for images in seen)
     assert max(images.max() for images in seen) > 0.9
     seen.clear()
