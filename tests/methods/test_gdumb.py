@@ -8,7 +8,10 @@ from states import assert_same_tree
 from learners import batch, run, small
 from s6mod import Learner
 from s6mod.augment import to_float
+from s6mod.experiments.costs import cost
 from s6mod.methods.gdumb import cutmix, rate
+from s6mod.runs.cells import parse
+from s6mod.runs.config import RunConfig
 
 X, _ = batch(99, (0, 1), size=5)
 
@@ -104,3 +107,14 @@ def test_cutmix_takes_a_box_from_another_image_and_mixes_labels_by_its_area():
     # A side s of the box, its middle anywhere, has s - s^2 / 4 of it within the image.
     expected = sum((math.sqrt(a) - a / 4) ** 2 for a in (i / 1000 for i in range(1000))) / 1000 / 2
     assert sum(shares) / 200 == pytest.approx(expected, abs=0.06)
+
+
+def test_a_plan_counts_one_asking_a_task():
+    once, twice = (
+        cost(RunConfig.parse(parse(f"gdumb/cifar100/2000/method.passes={passes}").values()).plain())
+        for passes in (32, 64)
+    )
+    assert once.cpu_seconds > 0
+    assert twice.cpu_seconds == pytest.approx(2 * once.cpu_seconds)
+    assert twice.ms == pytest.approx(2 * once.ms)
+    assert twice.memory_gib == once.memory_gib > 0

@@ -48,7 +48,8 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     passes = method["passes"] + asked / plain["method"]["memory_batch"]
     ms = unit["pass"] * passes + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
-    memory = unit["memory_gib"] * data["size"] * method["later"] * width / WIDTH
+    together = plain["method"]["memory_batch"] if asked else method["later"]
+    memory = unit["memory_gib"] * data["size"] * together * width / WIDTH
     learner = f"{name}+{branch}" if branch else name
     known = table["measured"] if data["size"] == 1 and width == WIDTH else {}
     own_view = _own_view(plain["branch"] or {})
