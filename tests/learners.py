@@ -25,7 +25,8 @@ def small(name, branch=None, method=None, **options):
     if branch and branch["name"] == "s6mod":
         branch = {"d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
     contrastive = {"projection_width": 8} if name.startswith(("ocm", "onpro")) else {}
-    method = {"network": {"width": 2}, "memory_batch": MEMORY} | contrastive | (method or {})
+    quick = {"passes": 2} if name == "gdumb" else {}
+    method = {"network": {"width": 2}, "memory_batch": MEMORY} | contrastive | quick | (method or {})
     return Learner({"name": name, **method}, branch, **options)
 
 

@@ -16,7 +16,7 @@ def fill(memory: ReplayMemory, count: int, batch: int, generator: torch.Generato
         memory.store(memory.place(labels, start // batch, generator), images, labels)
 
 
-@pytest.mark.parametrize("reservoir", ["sequential", "batched"])
+@pytest.mark.parametrize("reservoir", ["sequential", "batched", "greedy"])
 def test_rows_are_filled_in_order_and_the_budget_is_kept(reservoir):
     memory = ReplayMemory(25, SHAPE, reservoir, CPU)
     fill(memory, 20, 10, torch.Generator().manual_seed(0))
@@ -27,7 +27,7 @@ def test_rows_are_filled_in_order_and_the_budget_is_kept(reservoir):
     assert memory.images.shape[0] == 26  # one scratch row
 
 
-@pytest.mark.parametrize("reservoir", ["sequential", "batched"])
+@pytest.mark.parametrize("reservoir", ["sequential", "batched", "greedy"])
 def test_host_labels_device_labels_and_pixels_stay_together(reservoir):
     memory = ReplayMemory(30, SHAPE, reservoir, CPU)
     fill(memory, 700, 7, torch.Generator().manual_seed(1))
@@ -62,6 +62,40 @@ def test_batched_reservoir_draws_a_whole_batch_with_the_count_before_it():
         memory.seen = 20
         hits += int(memory.place(torch.tensor([99]), 0, generator)[0] < 10)
     assert abs(hits / 4000 - 0.5) < 0.03
+
+
+def place(memory, labels, generator):
+    """Pixels that say the label."""
+    labels = torch.tensor(labels)
+    images = labels.to(torch.uint8)[:, None, None, None].expand(-1, *SHAPE)
+    memory.store(memory.place(labels, 0, generator), images, labels)
+
+
+def test_greedy_fills_and_then_takes_from_the_largest_class_until_all_have_the_same():
+    memory, generator = ReplayMemory(12, SHAPE, "greedy", CPU), torch.Generator().manual_seed(0)
+    place(memory, [0] * 10, generator)
+    place(memory, [0, 1, 1, 1], generator)
+    assert memory.labels.bincount().tolist() == [9, 3]
+    for labels in ([1] * 5, [0] * 9):  # no class grows beyond its share
+        place(memory, labels, generator)
+        assert memory.labels.bincount().tolist() == [6, 6]
+    place(memory, [2] * 7, generator)
+    assert memory.labels.bincount().tolist() == [4, 4, 4]
+    place(memory, [3, 4, 3, 4, 3, 4], generator)
+    assert sorted(memory.labels.bincount().tolist()) == [2, 2, 2, 3, 3]
+    images, labels = memory.gather(torch.arange(12))
+    assert torch.equal(labels, memory.labels)
+    assert torch.equal(images[:, 0, 0, 0].long(), memory.labels)
+
+
+def test_greedy_replaces_each_sample_of_the_largest_class_alike():
+    generator, hits = torch.Generator().manual_seed(0), torch.zeros(6)
+    for _ in range(600):
+        memory = ReplayMemory(6, (1, 1, 1), "greedy", CPU)
+        memory.place(torch.tensor([0, 0, 0, 0, 1, 1]), 0, generator)
+        hits[memory.place(torch.tensor([2]), 0, generator)] += 1
+    assert hits[4:].sum() == 0
+    assert hits[:4].min() > 105  # of 150, four standard deviations
 
 
 def test_two_samples_of_a_batch_that_want_one_row_the_later_wins():

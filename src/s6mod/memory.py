@@ -16,7 +16,7 @@ from torch import Tensor
 
 from s6mod.errors import InputError
 
-Reservoir = Literal["sequential", "batched"]
+Reservoir = Literal["sequential", "batched", "greedy"]
 
 
 class ReplayMemory:
@@ -79,17 +79,11 @@ class ReplayMemory:
 
         ``sequential`` is the textbook reservoir, sample by sample: the one that arrives after n others draws
         j = floor(U (n + 1)) and replaces row j if j < size, so that every sample seen so far is kept with equal
-        probability. ``batched`` draws all samples of a batch with the n that held before them. Where two samples
-        of a batch want one row the later wins, and the earlier goes to scratch.
+        probability. ``batched`` draws all samples of a batch with the n that held before them. ``greedy`` balances
+        classes. Where two samples of a batch want one row the later wins, and the earlier goes to scratch.
         """
         batch = len(labels)
-        arrival = self.seen + torch.arange(batch)  # samples seen before each
-        fills = arrival < self.size
-        before_batch = torch.full((batch,), max(self.seen, self.size))
-        bound = arrival + 1 if self.reservoir == "sequential" else before_batch
-        uniform = torch.rand(batch, generator=generator, dtype=torch.float64)
-        rows = torch.where(fills, arrival, (uniform * bound).long())
-        rows = torch.where(rows < self.size, rows, self.size)
+        rows = self._balanced(labels, generator) if self.reservoir == "greedy" else self._drawn(batch, generator)
         overwritten = (rows[:, None] == rows[None, :]).triu(1).any(1)
         rows = torch.where(overwritten, self.size, rows)
 
@@ -99,6 +93,34 @@ class ReplayMemory:
         self.seen += batch
         self.filled = min(self.seen, self.size)
         return rows
+
+    def _drawn(self, batch: int, generator: torch.Generator) -> Tensor:
+        arrival = self.seen + torch.arange(batch)  # samples seen before each
+        fills = arrival < self.size
+        before_batch = torch.full((batch,), max(self.seen, self.size))
+        bound = arrival + 1 if self.reservoir == "sequential" else before_batch
+        uniform = torch.rand(batch, generator=generator, dtype=torch.float64)
+        rows = torch.where(fills, arrival, (uniform * bound).long())
+        return torch.where(rows < self.size, rows, self.size)
+
+    def _balanced(self, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Sample by sample: while there is room it is stored.
+
+        Later it is if its class has fewer than size / classes samples, in place of any of the class that has most.
+        """
+        known, rows = self.labels.clone(), []
+        for position, label in enumerate(labels.tolist()):
+            row = self.seen + position
+            if row >= self.size:
+                counts = torch.bincount(known, minlength=label + 1)
+                classes = (counts > 0).sum() + (counts[label] == 0)
+                most = (known == counts.argmax()).nonzero().flatten()
+                chosen = most[torch.randint(len(most), (), generator=generator)]
+                row = int(chosen) if counts[label] * classes < self.size else self.size
+            if row < self.size:
+                known[row] = label
+            rows.append(row)
+        return torch.tensor(rows)
 
     @contextmanager
     def placing(self, images: Tensor, labels: Tensor, task: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -87,7 +87,7 @@ def test_a_shell_can_be_taught_to_complete(call):
 def test_a_shell_can_ask_how_a_word_goes_on():
     assert completed("st") == ["study"]
     assert completed("train --show-c") == ["--show-config"]
-    assert completed("train --method er-") == ["er-ace", "er-ccldc", "er-lwf"]
+    assert completed("train --method er-") == ["er-ace", "er-ace-ccldc", "er-ccldc", "er-lwf"]
     assert completed("train --branch s") == ["s6mod", "smoothing"]
     assert completed("train --data cifar") == ["cifar10", "cifar100"]
     assert completed("sweep er,ocm+s6") == ["er,ocm+s6mod"]

@@ -23,6 +23,7 @@ LEARNERS = [
 TAPS = [name for name in methods if methods[name].has_logits and not issubclass(methods[name], CCLDC)]
 OF_THE_TAP = (checks.check_branch_can_be_silenced, checks.check_branch_reaches_the_network)
 OTHERS = [check for check in checks.ALL if check not in OF_THE_TAP]
+QUICK = {"gdumb": {"name": "gdumb", "passes": 8}}
 
 
 def name_of(check):
@@ -32,7 +33,7 @@ def name_of(check):
 @pytest.mark.parametrize("check", checks.ALL, ids=name_of)
 @pytest.mark.parametrize(("method", "branch"), LEARNERS)
 def test_every_registered_method_conforms(method, branch, check):
-    check(method, branch)
+    check(QUICK.get(method, method), branch)
 
 
 @pytest.mark.parametrize("check", OF_THE_TAP, ids=name_of)

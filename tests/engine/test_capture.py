@@ -53,6 +53,8 @@ SETTINGS = [
     ("mir", {**S6MOD, "view": "fresh"}),
     ("er-ccldc", None),
     ("er-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),
+    ("er-ace-ccldc", None),
+    ("der++-ccldc", S6MOD),
     ("ocm-ccldc", S6MOD),
     ("onpro-ccldc", None),
     ("onpro-ccldc", {**S6MOD, "view": "fresh", "beta": 0.0}),

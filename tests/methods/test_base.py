@@ -54,7 +54,7 @@ OPTIMIZER = {"lr": 0.01, "eps": 0.1}
     [
         *itertools.product(["er", "er-ccldc"], FRESH),
         *itertools.product(
-            ["ocm", "onpro", "ocm-ccldc", "onpro-ccldc", "finetune", "er-lwf", "der", "agem"], FRESH[:1]
+            ["ocm", "onpro", "ocm-ccldc", "onpro-ccldc", "finetune", "er-ace", "er-lwf", "der", "agem"], FRESH[:1]
         ),
     ],
     ids=str,

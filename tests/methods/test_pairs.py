@@ -6,6 +6,7 @@ import torch
 from fakes import Duo
 from states import assert_same_tree
 
+from learners import small
 from s6mod import Learner
 from s6mod.augment import to_float
 from s6mod.errors import ConfigError
@@ -15,6 +16,7 @@ from s6mod.methods.ccldc import CCLDC, CollaborationConfig, KDWeight, OwnWeight,
 from s6mod.methods.er import ER, ERConfig
 from s6mod.methods.mose import MOSE
 from s6mod.methods.pairs import ERCCLDC
+from s6mod.runs.cells import parse
 
 
 def run(learner, start, stop):
@@ -33,8 +35,42 @@ def run(learner, start, stop):
 # --- the published pairs --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("name", "sizes"), [("er-ace", [2 + 2, 3 + 2, 3 + 2]), ("der++", [2, 2 + 2, 3 + 2, 3 + 2])])
+def test_the_chain_of_er_ace_is_memory_and_stream_and_that_of_der_what_its_cross_entropies_see(name, sizes):
+    learner, chains = small(f"{name}-ccldc"), []
+    learner.build((3, 8, 8))
+    learner.method.make_chain.register_forward_pre_hook(lambda _, args: chains.append(len(args[0])))
+    run(learner, 0, 4)
+    assert chains == sizes
+
+
+def test_a_pair_by_der_compares_each_network_with_its_own_stored_logits():
+    learner = run(small("der++-ccldc", method={"logit_weight": 1.0}), 0, 4)
+    stored = learner.memory.values["logits"][:8]
+    assert stored.shape == (8, 2, 6)
+    assert not torch.equal(stored[:, 0], stored[:, 1])
+    rows = torch.tensor([4, 1])
+    for peer, z in zip(learner.peers, (stored[rows, 0], stored[rows, 1]), strict=True):
+        assert torch.equal(learner.method.stored(learner.memory, rows, peer), z)
+
+
+def test_a_pair_by_der_stores_what_each_network_said_of_the_stream():
+    learner, said = small("der++-ccldc"), []
+    learner.build((3, 8, 8))
+    for peer in learner.peers:
+        peer.network.register_forward_hook(lambda _, args, out: said.append(out.logits.detach()))
+    run(learner, 0, 1)  # the stream's pass, then four of the chain, for each network
+    assert torch.equal(learner.memory.values["logits"][:2], torch.stack([said[0], said[5]], 1))
+
+
+def test_a_cell_names_the_pair_by_der_alone_and_with_a_branch():
+    assert (parse("der++-ccldc/digits").method, parse("der++-ccldc/digits").branch) == ("der++-ccldc", "none")
+    assert parse("der++-ccldc+s6mod/digits").learner == "der++-ccldc+s6mod"
+
+
 @pytest.mark.parametrize(
-    ("name", "own", "views", "kd"), [("er", 0.5, 0.5, 2), ("ocm", 1, 0.25, 4), ("onpro", 1, 0.25, 1)]
+    ("name", "own", "views", "kd"),
+    [("er", 0.5, 0.5, 2), ("er-ace", 0.5, 0.5, 2), ("der++", 0.5, 0.5, 2), ("ocm", 1, 0.25, 4), ("onpro", 1, 0.25, 1)],
 )
 def test_a_pair_has_weights_of_its_own_and_a_change_of_one_keeps_the_others(name, own, views, kd):
     def weights(collaboration):
@@ -50,7 +86,7 @@ def test_a_pair_has_weights_of_its_own_and_a_change_of_one_keeps_the_others(name
             weights({weight: -1})
 
 
-@pytest.mark.parametrize("name", ["er", "ocm", "onpro"])
+@pytest.mark.parametrize("name", ["er", "er-ace", "der++", "ocm", "onpro"])
 def test_a_pair_has_the_options_of_its_method_and_the_collaboration(name):
     alone, both = (methods.configure(each).plain() for each in (name, f"{name}-ccldc"))
     assert [*alone, "collaboration"] == list(both)

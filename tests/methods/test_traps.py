@@ -74,6 +74,7 @@ def test_trap_01_all_but_mose_take_pixels_from_zero_to_one_without_normalisation
     learner = run(small(name), TASK + 1)
     seen, (x, y) = inputs_of(learner), batch(TASK + 1)
     learner.learn(x, y)
+    learner.predictor()  # before which GDumb trains
     assert all(images.min() >= 0 and images.max() <= 1 for images in seen)
     assert max(images.max() for images in seen) > 0.9
     seen.clear()
@@ -122,7 +123,7 @@ def test_trap_02_features_of_tiny_imagenet_are_2048_for_er_and_ocm_and_512_for_t
 # --- which images a step sees ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "gdumb"])  # which only stores
 def test_trap_03_those_that_replay_at_once_only_store_the_first_batch_and_the_others_learn_it(name):
     learner = small(name)
     weights = [peer.network.stem[0].weight for peer in learner.peers]

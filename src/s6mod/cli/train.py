@@ -13,8 +13,8 @@ from s6mod.cli.options import HOW, MORE, WHAT
 Method = Annotated[
     str | None,
     typer.Option(
-        help="Method: er, ocm, onpro, mose, er-ccldc, ocm-ccldc, onpro-ccldc, finetune, er-ace, scr, pcr, er-lwf, "
-        "der, der++, agem or mir (default: er).",
+        help="Method: er, ocm, onpro, mose, finetune, er-ace, scr, pcr, er-lwf, der, der++, agem, mir, gdumb; pairs: "
+        "er-ccldc, ocm-ccldc, onpro-ccldc, er-ace-ccldc or der++-ccldc (default: er).",
         autocompletion=options.complete_method,
         rich_help_panel=WHAT,
     ),

@@ -40,12 +40,18 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     unit = table["estimated"]
     tasks = plain["stream"]["tasks"]
     tasks = tasks if isinstance(tasks, int) else len(tasks)
-    images = data["size"] * (method["first"] + method["later"] * (tasks - 1)) / tasks  # of a step, as if 32x32
+    steps = _steps(plain["stream"], data["images"], tasks)
+    asked = tasks * plain["method"]["passes"] * plain["memory_size"] / steps if method.get("asked") else 0.0  # images
+    images = data["size"] * (
+        asked + (method["first"] + method["later"] * (tasks - 1)) / tasks
+    )  # of a step, as if 32x32
     branch = plain["branch"]["name"] if plain["branch"] else None
     width = plain["method"].get("network", {}).get("width", WIDTH)
-    ms = unit["pass"] * method["passes"] + unit["image"] * images * (width / WIDTH) ** 2
+    passes = method["passes"] + asked / plain["method"]["memory_batch"]
+    ms = unit["pass"] * passes + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
-    memory = unit["memory_gib"] * data["size"] * method["later"] * width / WIDTH
+    together = plain["method"]["memory_batch"] if asked else method["later"]
+    memory = unit["memory_gib"] * data["size"] * together * width / WIDTH
     learner = f"{name}+{branch}" if branch not in (None, *CONTROLS) else name  # a penalty costs next to nothing
     known = table["measured"] if data["size"] == 1 and width == WIDTH else {}
     own_view = _own_view(plain["branch"] or {})
@@ -69,7 +75,7 @@ def cost(plain: dict[str, Any]) -> Cost | None:
         if measured := known.get(f"{learner}+{teacher['name']}{own_view}"):
             ms, memory = measured["ms"], measured["memory_gib"]
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
-    steps = _steps(plain["stream"], data["images"], tasks) * plain.get("updates", 1)
+    steps *= plain.get("updates", 1)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
 
 

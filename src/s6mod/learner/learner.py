@@ -33,6 +33,7 @@ from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
+from s6mod.random import generator
 from s6mod.run_files import RunFiles
 from s6mod.teacher import TeacherConfig, teachers
 
@@ -323,6 +324,9 @@ class Learner(Answers):
                     "expected a learner with averaged weights, got one without; make it with average=0.99"
                 )
             peers = self.average.modules
+        random = generator(self.config.seed, f"asked after {self.steps} batches", self.engine.device)
+        with ordinary_tensors(), self.engine.twins(), self.engine.autocast():
+            peers = self.method.ask(peers, self.memory, random)
         among_seen = self.config.predict_among == "seen" or self.config.num_classes is None
         classes = self.task.seen if among_seen else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)

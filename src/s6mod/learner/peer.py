@@ -20,6 +20,7 @@ def make_peer(config: LearnerConfig, method: Method, engine: Engine, number: int
         with seeded(config.seed, f"branch {number}"):
             branch = branches[config.branch.name].build(config.branch, shape)
     peer = Peer(network, branch).to(engine.device).train()
+    peer.number = number
     for module in peer.modules():
         if isinstance(module, nn.Conv2d):
             module.weight.data = module.weight.data.contiguous(memory_format=engine.memory_format)

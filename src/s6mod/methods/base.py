@@ -1,4 +1,4 @@
-"""The contract of a method: thirteen verbs that know neither loop nor optimiser; three must be written, ten may be.
+"""The contract of a method: fourteen verbs that know neither loop nor optimiser; three must be written, eleven may.
 
 ``plan`` runs on the host and decides (which memory rows to replay); ``draw`` and ``losses`` run on the device and
 compute, without reading anything back, so that a whole step can be captured and replayed. A method steps no optimiser
@@ -110,6 +110,7 @@ class Peer(nn.Module):
         self.network = network
         self.branch = branch
         self.teacher: Network | None = None
+        self.number = 0  # which peer of its learner it is
 
     def remember(self) -> None:
         """Make the teacher a frozen copy of the network as it is now.
@@ -161,8 +162,9 @@ class Peer(nn.Module):
 class Method(nn.Module):
     """Base of all methods. Buffers registered on it (prototypes and the like) travel with the checkpoint.
 
-    A method writes ``plan``, ``draw`` and ``losses``. The ten other verbs have a default: ``make_network``, ``values``,
-    ``couple``, ``gradients``, ``commit``, ``keep``, ``end_task``, ``prepare``, ``reference`` and ``scores``.
+    A method writes ``plan``, ``draw`` and ``losses``. The eleven other verbs have a default: ``make_network``,
+    ``values``, ``couple``, ``gradients``, ``commit``, ``keep``, ``end_task``, ``ask``, ``prepare``, ``reference`` and
+    ``scores``.
     """
 
     config_class: ClassVar[type[NamedConfig]]
@@ -172,7 +174,7 @@ class Method(nn.Module):
     memory_free: ClassVar[frozenset[str]] = frozenset({"head"})  # tables that ``scores`` gives without a reference
     memory_bound: ClassVar[frozenset[str]] = frozenset({"ncm"})  # those that it gives with one alone
     num_peers: ClassVar[int] = 1
-    has_logits: ClassVar[bool] = True  # False: it learns no classifier, and branches, which read logits, are refused
+    has_logits: ClassVar[bool] = True  # False: its steps have none, and branches, which read logits, are refused
 
     def __init__(self, config: Any, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__()
@@ -222,6 +224,10 @@ class Method(nn.Module):
         """A task boundary, between two steps."""
 
     # --- prediction -------------------------------------------------------------------------------------------
+
+    def ask(self, peers: list[Peer], memory: ReplayMemory, generator: torch.Generator) -> list[Peer]:
+        """When asked to predict: the peers that do so. ``peers`` and ``memory`` stay as they are."""
+        return peers
 
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 images -> what the network takes."""

@@ -3,9 +3,9 @@
     L = CE(g(A x), y) over the classes of the batch and those never seen + CE(g(A m), y_m) over all classes
 
 Classes that were seen before but are not in the stream batch take no part in its cross-entropy; unseen ones stay. Two
-passes, the stream's first, two means, added. The original masks and replays from the second task on; here it does so
-always, as in the study whose protocol we follow, and boundaries mean nothing. The first batch of a run is only stored.
-A branch sees what both cross-entropies saw, joined as [m; x], with all logits.
+means, added, of one pass over [m; x], so that BatchNorm normalises few stream images of few classes by the statistics
+of all. The original masks and replays from the second task on; here it does so always, as in the study whose protocol
+we follow, and boundaries mean nothing. The first batch of a run is only stored. A branch sees [m; x] with all logits.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
 from s6mod.methods.replay import ReplayConfig, ReplayMethod
-from s6mod.networks import Output
 from s6mod.precision import full_precision
 
 
@@ -64,16 +63,14 @@ class ERACE(ReplayMethod):
         return Views(batch.images, view, Targets(batch.labels), split, plan.rows["classes"])
 
     def losses(self, peer: Peer, views: Views, memory: ReplayMemory, generator: torch.Generator) -> Losses:
-        """A pass and a cross-entropy for the stream, and one each for the memory."""
+        """One forward pass, a cross-entropy for the stream and one for the memory."""
         k, y = views.split, views.targets.labels
-        x: Output = peer.network(views.view[k:])
-        m: Output = peer.network(views.view[:k])
+        out, tap = peer.look(views.view, views.targets, lambda: self.augment(views.images, generator))
         terms = {
-            "stream": masked_cross_entropy(x.logits, y[k:], views.classes),
-            "memory": F.cross_entropy(m.logits.float(), y[:k]),
+            "stream": masked_cross_entropy(out.logits[k:], y[k:], views.classes),
+            "memory": F.cross_entropy(out.logits[:k].float(), y[:k]),
         }
-        both = Output(*(torch.cat(parts) for parts in zip(m, x, strict=True)))
-        return Losses(terms, peer.tap(both, views.targets, lambda: self.augment(views.images, generator)))
+        return Losses(terms, tap)
 
 
 @full_precision

@@ -12,10 +12,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from s6mod.methods import er, onpro
-from s6mod.methods.base import Rate, methods
+from s6mod.memory import ReplayMemory
+from s6mod.methods import der, er, er_ace, onpro
+from s6mod.methods.base import Peer, Rate, methods
 from s6mod.methods.ccldc import CCLDC, CollaborationConfig, KDWeight, OwnWeight, ViewsWeight
+from s6mod.methods.der_pp import DERPP, DERPPConfig
 from s6mod.methods.er import ER, ERConfig
+from s6mod.methods.er_ace import ERACE, ERACEConfig
 from s6mod.methods.ocm import OCM, OCMConfig, OCMOptimizerConfig, Part
 from s6mod.methods.onpro import OnPro, OnProConfig
 
@@ -23,7 +26,7 @@ from s6mod.methods.onpro import OnPro, OnProConfig
 
 
 class ERCollaborationConfig(CollaborationConfig):
-    """How two networks that learn by ER learn from each other."""
+    """How two networks that learn by ER, ER-ACE or DER++ learn from each other."""
 
     own_weight: OwnWeight = 0.5
     views_weight: ViewsWeight = 0.5
@@ -121,3 +124,57 @@ class OnProCCLDC(CCLDC, OnPro):
             return views.images, views.single
         stream = views.stream.images[: len(views.arrived)]
         return torch.cat([stream, views.images]), torch.cat([views.arrived, views.single])
+
+
+# --- ER-ACE and DER++, with the weights of ER's pair ------------------------------------------------------------
+
+
+class ERACECCLDCConfig(ERACEConfig):
+    """Options of er-ace-ccldc."""
+
+    name: Literal["er-ace-ccldc"] = "er-ace-ccldc"
+    collaboration: ERCollaborationConfig = ERCollaborationConfig()
+
+
+@methods.register("er-ace-ccldc")
+class ERACECCLDC(CCLDC, ERACE):
+    """Two networks that learn by ER-ACE and from each other."""
+
+    config_class = ERACECCLDCConfig
+    config: ERACECCLDCConfig
+
+    def chain_batch(self, views: er_ace.Views) -> tuple[Tensor, Tensor]:
+        """[memory ; stream]."""
+        return views.images, views.targets.labels
+
+
+class DERPPCCLDCConfig(DERPPConfig):
+    """Options of der++-ccldc."""
+
+    name: Literal["der++-ccldc"] = "der++-ccldc"
+    collaboration: ERCollaborationConfig = ERCollaborationConfig()
+
+
+@methods.register("der++-ccldc")
+class DERPPCCLDC(CCLDC, DERPP):
+    """Two networks that learn by DER++ and from each other; the memory keeps the logits of both."""
+
+    config_class = DERPPCCLDCConfig
+    config: DERPPCCLDCConfig
+
+    def chain_batch(self, views: der.Views) -> tuple[Tensor, Tensor]:
+        """What a cross-entropy sees: [second draw from memory ; stream], of the first batch of a run the stream."""
+        seen = slice(views.parts["stream"].stop)
+        return views.images[seen], views.labels[seen]
+
+    def values(self) -> dict[str, tuple[int, ...]]:
+        """z of both networks."""
+        return {"logits": (self.num_peers, self.num_classes)}
+
+    def stored(self, memory: ReplayMemory, rows: Tensor, peer: Peer) -> Tensor:
+        """Of the network's own z."""
+        return super().stored(memory, rows, peer)[:, peer.number]
+
+    def keep(self, carries: list[Tensor]) -> dict[str, Tensor]:
+        """The stream's logits of both networks."""
+        return {"logits": torch.stack(carries, 1)}

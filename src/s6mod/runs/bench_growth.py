@@ -151,7 +151,7 @@ def _batch(learner: Learner, size: int, seed: int) -> tuple[Tensor, Tensor]:
     assert learner.image_shape is not None
     random = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (size, *learner.image_shape), generator=random, dtype=torch.uint8)
-    return images, torch.randint(0, learner.config.num_classes, (size,), generator=random)
+    return images, torch.randint(0, learner.classes.capacity, (size,), generator=random)
 
 
 def _seconds_per_step(learner: Learner, steps: int) -> float:

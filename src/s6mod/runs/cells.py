@@ -132,7 +132,9 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
 
 
 def _last(learner: str) -> str:
-    """What stands behind the last plus; none if nothing does: the name of a method may end so, as der++ does."""
+    """What stands behind the last plus; none if nothing does: the name of a method may have one, as der++ does."""
+    if learner in methods:
+        return "none"
     return (learner.rpartition("+")[2] if "+" in learner else "") or "none"
 
 
