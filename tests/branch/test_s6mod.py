@@ -414,7 +414,7 @@ def test_an_empty_batch_is_called_empty():
         InputError, match=r"^expected at least one sample, got an empty batch of shape \(0, 5, 2, 3\); "
     ):
         make()(feature_map, torch.zeros(0, CLASSES), LABELS[:0])
-    with pytest.raises(InputError, match="^expected at least one sample"):
+    with pytest.raises(InputError, match=r"^expected at least one sample"):
         make().scores(feature_map)
 
 
