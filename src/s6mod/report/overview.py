@@ -35,8 +35,8 @@ def overview(groups: Sequence[Group]) -> Section:
     rows, published = _beside_paper(done)
     parts = [_progress(under_way)] if under_way else []
     if done:
-        parts += [paragraph(f"{where} {' '.join(conclusion(part))}".strip(), "lead") for where, part in _settings(done)]
-        parts += [paragraph(note, "note") for note in (nearest_means(done),) if note]
+        parts += [paragraph(f"{where} {' '.join(conclusion(part))}".strip(), "lead") for where, part in settings(done)]
+        parts += [paragraph(note, "note") for note in (_unlike_presets(done), nearest_means(done)) if note]
         parts.append(f'<div class="cards">{"".join(_card(group, groups) for group in done)}</div>')
         parts.append(figures(figure(*drawn) for panel in panels(done) for drawn in _dots(*panel, published)))
         parts.append(_metrics(done))
@@ -161,12 +161,19 @@ def _pairs(groups: Sequence[Group]) -> list[str]:
     return tables
 
 
+def _unlike_presets(groups: Sequence[Group]) -> str:
+    """What all learners have otherwise than their presets: no label says so, since it tells none of them apart."""
+    first, *others = (group.example.changes for group in groups)
+    shared = [change for change in first if all(change in each for each in others)]
+    return f"Unlike the presets, all have {', '.join(shared)}." if shared else ""
+
+
 def _where(part: Sequence[Group], groups: Sequence[Group]) -> str:
     data, memory = part[0].setting
     return f": {data}, M = {memory}" if len({group.setting for group in groups}) > 1 else ""
 
 
-def _settings(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
+def settings(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
     """Groups on one stream, in one precision, with the name of the data set and memory size where there are several."""
     settings: dict[tuple[str, str, str, str | None], list[Group]] = {}
     for _, title, part in panels(groups):
