@@ -27,6 +27,7 @@ from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_o
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
 from s6mod.learner.config import LearnerConfig
+from s6mod.learner.describe import describe
 from s6mod.learner.peer import make_peer
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
@@ -127,6 +128,7 @@ class Learner:
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
         self.steps = 0  # batches learned
+        self.evaluated: tuple[float, int, int] | None = None  # percent, on so many images, after so many batches
         self.image_shape: tuple[int, int, int] | None = None
         self._quiet = 0  # batches since the last new class
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
@@ -273,7 +275,12 @@ class Learner:
         """The share of images whose label is predicted, in percent."""
         guesses = self._chosen(x).argmax(1).cpu()
         hits = guesses == as_labels(y, self.config.num_classes, len(guesses))
-        return 100 * hits.sum().item() / len(hits)
+        accuracy = 100 * hits.sum().item() / len(hits)
+        self.evaluated = accuracy, len(hits), self.steps
+        return accuracy
+
+    def __repr__(self) -> str:
+        return describe(self)
 
     @property
     def primary(self) -> str:
