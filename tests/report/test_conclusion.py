@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from s6mod.report.conclusion import WORTH, conclusion, lagging, nearest_means
+from s6mod.paper.estimate import WORTH
+from s6mod.report.conclusion import conclusion, lagging, nearest_means
 from s6mod.report.groups import group_runs
 from s6mod.report.page import page
 from s6mod.report.source import read_runs

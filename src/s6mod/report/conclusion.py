@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from s6mod.decimals import decimal, difference
-from s6mod.paper.estimate import ENOUGH, Estimate
+from s6mod.paper.estimate import ENOUGH, WORTH, Estimate
 from s6mod.report.groups import Group
 
-WORTH = (
-    "A single run is worth little: another seed, or the same one with another number of threads, may be several points "
-    "away. Tell learners apart by three seeds or more."
-)
 NEAREST = 1.0  # points by which nearest means must be ahead to be worth a word
 LAGS = 10.0  # points of N-Acc that the head must be behind them to be explained
 
