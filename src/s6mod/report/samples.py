@@ -59,9 +59,7 @@ def samples(groups: Sequence[Group]) -> Section:
         for run in runs:
             if rows := _memory(run):
                 who = f"Memory at the end: {run.stored.cell}, seed {run.stored.seed}"
-                parts.append(
-                    figure(_picture(f"samples-memory-{number}", who, rows, run), "some of each task, chosen evenly")
-                )
+                parts.append(figure(_picture(f"samples-memory-{number}", who, rows, run), "some of each task"))
                 break
     if not parts:
         return Section("samples", "Images", "")
