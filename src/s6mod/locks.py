@@ -18,7 +18,7 @@ try:
     import fcntl
 except ModuleNotFoundError:  # locks on folders, and forked processes besides, are of POSIX systems alone
     raise ImportError(
-        "expected Linux or another POSIX system, got one without fcntl, as Windows is; use the Subsystem for Linux there"
+        "expected Linux or another POSIX system, got one without fcntl, as Windows is; use its Subsystem for Linux"
     ) from None
 
 
