@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint tables clean
+.PHONY: demo test test-all package lint tables clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, this is " + sys.version'
@@ -23,6 +23,9 @@ $(VENV)/.extras: $(VENV)/.installed
 
 test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and Chromium, if it is installed)
 	$(BIN)/python -m pytest -n 0 -m extras -rs
+
+package:  ## wheel and source archive: built, looked into, installed into an empty environment and used
+	PYTHON=$(PYTHON) .ci/package
 
 lint: $(VENV)/.installed  ## style, layers and types
 	$(BIN)/ruff check .

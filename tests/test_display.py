@@ -48,3 +48,16 @@ def test_forgetting_that_rounds_to_nothing_has_no_minus():
     console = Console(file=io.StringIO(), width=100)
     console.print(result_table([result]))
     assert " 90.0 0.0 " in " ".join(console.file.getvalue().split())
+
+
+def test_a_single_run_says_in_one_line_what_it_is_worth():
+    metrics = {"head": {"accuracy": 90.0, "forgetting": 1.0, "learning_accuracy": 91.0}}
+    result = {"cell": "er/digits/200", "primary": "head", "metrics": metrics, "ms_per_step": 3.0, "bytes_held": 10**6}
+
+    def shown(*results):
+        console = Console(file=io.StringIO(), width=300)
+        console.print(result_table(results))
+        return console.file.getvalue()
+
+    assert "A single run is worth little" in " ".join(shown(result).split())
+    assert "single run" not in shown(result, result)

@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -53,3 +55,13 @@ def test_a_thread_that_wants_it_again_and_again_lets_others_have_it_in_between()
     thread.join()
     assert order[0] == "other"
     assert sorted(order) == ["one"] * 3 + ["other"] * 3
+
+
+def test_a_system_without_locks_is_refused_in_one_sentence():
+    """As Windows is."""
+    program = "import sys; sys.modules['fcntl'] = None; from s6mod import Learner"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "ImportError: expected Linux or another POSIX system, got one without fcntl, as Windows is; "
+    )

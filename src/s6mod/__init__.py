@@ -1,7 +1,8 @@
 """Online continual learning with the S6MOD branch.
 
-``Learner`` is a learner on a stream; ``S6MOD`` is the branch alone, for anybody's training loop. Names are loaded on
-first use, so that ``import s6mod`` costs nothing and ``s6mod --help`` needs no torch.
+``Learner`` is a learner on a stream; ``S6MOD`` is the branch alone, for anybody's training loop; ``run`` runs an
+experiment and answers with an ``Experiment``. Names are loaded on first use, so that ``import s6mod`` costs nothing and
+``s6mod --help`` needs no torch.
 """
 
 from s6mod._version import __version__
@@ -10,10 +11,16 @@ TYPE_CHECKING = False  # as in typing, whose import takes a tenth of what the co
 if TYPE_CHECKING:
     from s6mod.branch import S6MOD
     from s6mod.learner import Learner
+    from s6mod.notebook import Experiment, run
 
-__all__ = ["S6MOD", "Learner", "__version__"]
+__all__ = ["S6MOD", "Experiment", "Learner", "__version__", "run"]
 
-_HOMES = {"Learner": "s6mod.learner", "S6MOD": "s6mod.branch"}
+_HOMES = {
+    "Learner": "s6mod.learner",
+    "S6MOD": "s6mod.branch",
+    "run": "s6mod.notebook",
+    "Experiment": "s6mod.notebook",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from s6mod.decimals import spread
+from s6mod.paper.estimate import WORTH
 from s6mod.runs.config import RunConfig
 from s6mod.runs.run import Progress
 
@@ -120,6 +121,8 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
                 f"{runs[0]['bytes_held'] / 1e6:.0f}" if primary else "",
                 style="" if primary else "dim",
             )
+    if any(len(runs) == 1 for runs in cells.values()):
+        table.caption = f"{table.caption}\n{WORTH}"
     return table
 
 

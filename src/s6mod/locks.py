@@ -4,7 +4,6 @@ A process is alone in a folder by a lock on the folder itself: its files are rep
 lets go by itself. Nothing here imports torch.
 """
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,13 @@ from threading import Lock, RLock, get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from s6mod.errors import CheckpointError, InputError
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # locks on folders, and forked processes besides, are of POSIX systems alone
+    raise ImportError(
+        "expected Linux or another POSIX system, got one without fcntl, as Windows is; use its Subsystem for Linux"
+    ) from None
 
 
 @contextmanager

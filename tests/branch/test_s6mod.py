@@ -400,13 +400,34 @@ def test_options_that_do_not_fit_are_refused(options, sentence):
     assert sentence in str(refusal.value)
 
 
-@pytest.mark.parametrize("shape", [(B, CHANNELS, 4, 4), (B, 7, HEIGHT, WIDTH), (B, CHANNELS, 6), (0, CHANNELS, 2, 3)])
+@pytest.mark.parametrize("shape", [(B, CHANNELS, 4, 4), (B, 7, HEIGHT, WIDTH), (B, CHANNELS, 6), ()])
 def test_maps_of_another_shape_are_refused(shape):
     branch, feature_map = make(), torch.zeros(shape)
     with pytest.raises(InputError, match=r"expected a feature map of shape \(B, 5, 2, 3\), got"):
         branch.scores(feature_map)
     with pytest.raises(InputError, match=r"expected a feature map of shape \(B, 5, 2, 3\), got"):
-        branch(feature_map, torch.zeros(len(feature_map), CLASSES), LABELS[: len(feature_map)])
+        branch(feature_map, torch.zeros(B, CLASSES), LABELS)
+
+
+def test_an_empty_batch_is_called_empty():
+    feature_map = torch.zeros(0, CHANNELS, HEIGHT, WIDTH)
+    with pytest.raises(
+        InputError, match=r"^expected at least one sample, got an empty batch of shape \(0, 5, 2, 3\); "
+    ):
+        make()(feature_map, torch.zeros(0, CLASSES), LABELS[:0])
+    with pytest.raises(InputError, match=r"^expected at least one sample"):
+        make().scores(feature_map)
+
+
+@pytest.mark.parametrize("label", [-100, CLASSES])
+def test_a_label_that_is_no_class_is_refused_and_leaves_no_trace(label):
+    branch, (feature_map, logits) = make(), batch()
+    before = {name: value.clone() for name, value in branch.state_dict().items()}
+    labels = LABELS.clone()
+    labels[2] = label
+    with pytest.raises(InputError, match=rf"^expected labels in 0\.\.3, got {label} at position 2; leave samples "):
+        branch(feature_map, logits, labels)
+    assert all(torch.equal(value, before[name]) for name, value in branch.state_dict().items())
 
 
 def test_logits_and_labels_of_another_shape_are_refused():

@@ -55,7 +55,10 @@ def test_gradients_stop_at_the_door():
         (torch.zeros(5, 8, 8), r"x\[:, None\]"),
         (torch.zeros(2, 4, 8, 8), "grey or RGB"),
         (torch.zeros(7), "grey or RGB"),
-        (torch.zeros(0, 3, 8, 8), "non-empty batch"),
+        (torch.zeros(0, 3, 8, 8), r"^expected at least one image, got an empty batch of shape \(0, 3, 8, 8\); "),
+        (np.zeros(0), "^expected at least one image"),
+        (np.zeros((16, 16, 3)), r"looks like one image \(H, W, C\): x\.transpose\(2, 0, 1\)\[None\]"),
+        (np.zeros((16, 16)), r"one grey image \(H, W\): x\[None, None\]"),
         (torch.zeros(2, 3, 0, 8), "grey or RGB"),
         (torch.full((1, 3, 2, 2), 255.0), r"got values in \[255, 255\]; divide"),
         (torch.full((1, 3, 2, 2), 1 + 2e-7), r"got values in \[1\.\d*, 1\.\d*\]; divide"),
@@ -144,3 +147,10 @@ def test_images_and_labels_of_any_dtype_are_taken_or_refused_in_one_sentence(dty
 def test_floats_of_eight_bits_are_refused_with_what_to_do():
     with pytest.raises(InputError, match=r"got float8_e4m3fn; convert them with x\.float\(\)"):
         as_uint8_images(torch.zeros(1, 3, 8, 8).to(torch.float8_e4m3fn))
+
+
+def test_the_hint_for_a_single_image_makes_a_batch_of_it():
+    image = np.zeros((16, 16, 3), np.uint8)
+    assert as_uint8_images(image.transpose(2, 0, 1)[None]).shape == (1, 3, 16, 16)
+    assert as_uint8_images(torch.from_numpy(image).permute(2, 0, 1)[None]).shape == (1, 3, 16, 16)
+    assert as_uint8_images(image[None, None, :, :, 0]).shape == (1, 3, 16, 16)

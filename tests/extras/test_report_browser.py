@@ -124,11 +124,22 @@ def test_on_a_phone_every_column_of_a_table_can_be_reached_and_its_caption_read(
     for place in range(7):
         browser.value(f'document.querySelectorAll("nav a")[{place}].click()')
         tables += browser.value(TABLES)
-    assert len(tables) == 5
+    assert len(tables) == 6
     for region, caption, last, scrolls, names in tables:
         assert caption <= WIDTHS["phone"]
         assert last <= region
         assert names <= WIDTHS["phone"] / 2 or not scrolls
+
+
+def test_on_a_desktop_no_table_of_three_learners_has_to_scroll(browser, report):
+    resize(browser, WIDTHS["desktop"])
+    browser.visit(report)
+    tables = []
+    for place in range(7):
+        browser.value(f'document.querySelectorAll("nav a")[{place}].click()')
+        tables += browser.value(TABLES)
+    assert len(tables) == 6
+    assert not any(scrolls for *_, scrolls, _ in tables)
 
 
 def lightness(colour):

@@ -48,6 +48,51 @@ def test_ours_stands_beside_the_paper_s_with_gains_paired_by_seed(store):
     assert "er+smoothing/cifar100/2000" not in {row.cell for row in table.values()}  # a control that was not run
 
 
+def over(store, learner):
+    found = filled("all", Results(scan([store]).finished), over=learner)
+    return {row.cell: row.gain and row.gain.mean for row in found.rows if row.section.endswith("accuracy")}
+
+
+def test_any_two_learners_can_be_paired(store, write_run):
+    ace = "er-ace/cifar100/2000"
+    for seed, accuracy in enumerate((32.0, 34.0)):
+        write_run(store, ace, seed=seed, accuracy=accuracy)
+    assert over(store, None) == {ER: None, OURS: 2.0, CONTROL: pytest.approx(7 / 3), ace: None}
+    assert over(store, "er") == {ER: None, OURS: 2.0, CONTROL: pytest.approx(7 / 3), ace: 1.5}
+    assert over(store, "er-ace") == {ER: -1.5, OURS: 1.0, CONTROL: 0.5, ace: None}
+    assert over(store, "er+confidence") == {
+        ER: pytest.approx(-7 / 3),
+        OURS: pytest.approx(-1 / 3),
+        CONTROL: None,
+        ace: -0.5,
+    }
+
+
+def test_learners_are_paired_in_the_same_setting(store, write_run):
+    """What is not of method or branch, the learner that gains are over has in common with each row."""
+    write_run(store, f"{ER}/statistics=memory", accuracy=36.0)
+    write_run(store, "er-ace/cifar100/2000/statistics=memory", accuracy=37.0)
+    write_run(store, "er-ace/cifar100/5000", accuracy=50.0)  # of ER there is no run
+    write_run(store, f"{ER}/method.optimizer.lr=0.2", accuracy=30.0)
+    gains = over(store, "er")
+    assert gains['er-ace/cifar100/2000/statistics="memory"'] == 1.0
+    assert gains["er-ace/cifar100/5000"] is None
+    assert gains[f"{ER}/method.optimizer.lr=0.2"] == -1.0
+    assert over(store, "er/method.optimizer.lr=0.2")[ER] == 1.0
+
+
+def test_what_gains_are_over_is_told_and_may_name_no_data(store, write_run, call):
+    write_run(store, "er-ace/cifar100/2000", accuracy=34.0)
+    code, out, err = call("table", "all", "--store", store, "--over", "er")
+    assert code == 0, err
+    assert "+3.00" in out
+    assert "gain: over er, paired by seed" in " ".join(out.split())
+    assert "gain: over er." in call("table", "all", "--store", store, "--over", "er", "--format", "markdown")[1]
+    for wrong in ("er/cifar100", "err"):
+        code, _, err = call("table", "all", "--store", store, "--over", wrong)
+        assert (code, err.count("\n")) == (2, 1)
+
+
 def test_precisions_are_never_averaged(store, write_run):
     write_run(store, OURS, seed=0, accuracy=50.0, precision="float32")
     table = [row for row in rows(store, "1").values() if row.cell == OURS]

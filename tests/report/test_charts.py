@@ -41,7 +41,16 @@ def test_a_line_chart_has_its_data_in_csv_and_in_words():
 def test_a_point_between_gaps_is_marked():
     alone = lines("a", "t", [Series("er", [1, 2, 3], [2.0, None, None], note="seed 0")], "x", "y")
     joined = lines("a", "t", [Series("er", [1, 2, 3], [2.0, 3.0, None], note="seed 0")], "x", "y")
-    assert alone.svg.count('class="f0"') == joined.svg.count('class="f0"') + 1
+    assert alone.svg.count('class="f0"') == 2  # the point, and the legend that tells of it
+    assert joined.svg.count('class="f0"') == 0
+
+
+def test_the_legend_shows_markers_where_lines_have_them():
+    few, many = ([float(x) for x in range(n)] for n in (5, 60))
+    assert lines("a", "t", [Series("er", few, few)], "x", "y").svg.count('class="f0"') == 5 + 1
+    assert lines("a", "t", [Series("er", many, many)], "x", "y").svg.count('class="f0"') == 0
+    thin = [Series("er", few, few, note="seed 0"), Series("mir", few, few, colour=1)]
+    assert [lines("a", "t", thin, "x", "y").svg.count(f'class="f{colour}"') for colour in (0, 1)] == [0, 5 + 1]
 
 
 def test_a_missing_value_is_a_gap_and_no_number():

@@ -1,4 +1,5 @@
 import json
+import re
 
 from rich.console import Console
 
@@ -13,8 +14,11 @@ def test_the_demo_ends_with_a_report_and_says_where_it_is(tmp_path, monkeypatch)
     console = Console(record=True, width=200)
     demo.run_demo(tmp_path / "demo", 1, console)
     report = tmp_path / "demo" / "report.html"
-    assert console.export_text().splitlines()[-1] == f"report, for a browser: {report}"
+    said = console.export_text()
+    assert said.splitlines()[-1] == f"report, for a browser: {report}"
+    assert "(statistics=memory), unlike the presets" in said
     text = report.read_text()
+    assert re.search(r"Unlike the presets, all have .*statistics=&quot;memory&quot;", text)
     for file in (tmp_path / "demo").glob("*/result.json"):
         result = json.loads(file.read_text())
         assert f"{result['metrics']['head']['accuracy']:.2f}" in text

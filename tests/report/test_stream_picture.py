@@ -3,9 +3,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from s6mod.data.streams import StreamConfig, make_plan
 from s6mod.errors import ConfigError
+from s6mod.report.picture import check_picture_file
 from s6mod.report.stream_picture import WINDOWS, _counts, _edges, plot_plan
 
 LABELS = torch.arange(10).repeat(60)
@@ -46,17 +48,19 @@ def test_long_streams_have_no_more_windows_than_can_be_seen():
 
 @pytest.mark.parametrize("config", [{"kind": "task-free"}, {"limit": 7}, {"tasks": ((3, 1), (2,))}])
 def test_a_plan_is_drawn(tmp_path, config):
-    plot_plan(plan_of(**config), LABELS, NAMES, tmp_path / "plan.png", "a plan")
+    figure = plot_plan(plan_of(**config), LABELS, NAMES, "a plan")
+    figure.savefig(tmp_path / "plan.png")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert isinstance(figure, Figure)
 
 
 @pytest.mark.parametrize("name", ["plan", "plan.xyz"])
 def test_a_file_that_is_no_picture_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match=r"got .*plan.*; end its name in \.png"):
-        plot_plan(plan_of(), LABELS, NAMES, tmp_path / name, "a plan")
+        check_picture_file(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
 def test_names_of_classes_are_not_read_as_formulas(tmp_path):
-    plot_plan(plan_of(), LABELS, [r"$\frac{x$"] * 10, tmp_path / "plan.png", "a plan")
+    plot_plan(plan_of(), LABELS, [r"$\frac{x$"] * 10, "a plan").savefig(tmp_path / "plan.png")
     assert (tmp_path / "plan.png").exists()

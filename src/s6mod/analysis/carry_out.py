@@ -15,7 +15,7 @@ from s6mod.experiments.perform import Means, ending, perform
 from s6mod.experiments.plan import print_plan
 from s6mod.experiments.sweep import numbers, sweep_of
 from s6mod.paper.render import show
-from s6mod.report.matrix_picture import require_matplotlib
+from s6mod.report.picture import require_matplotlib
 from s6mod.runs.compose import elsewhere
 from s6mod.runs.store import scan
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from s6mod.analysis.study import Drawing
 from s6mod.decimals import round_number
-from s6mod.report.matrix_picture import require_matplotlib
+from s6mod.report.picture import require_matplotlib
 from s6mod.report.svg import COLOURS as PALETTE
 from s6mod.report.svg import short
 

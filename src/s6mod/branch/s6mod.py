@@ -261,7 +261,11 @@ class S6MOD(Branch):
     def _paths(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Two paths: X^ and Z (B, L, d), and the feature that prototypes are made of."""
         C, H, W = self.map_shape
-        if feature_map.shape[1:] != (C, H, W) or len(feature_map) == 0:
+        if feature_map.ndim and len(feature_map) == 0:
+            raise InputError(
+                f"expected at least one sample, got an empty batch of shape {tuple(feature_map.shape)}; leave it out"
+            )
+        if feature_map.shape[1:] != (C, H, W):
             raise InputError(
                 f"expected a feature map of shape (B, {C}, {H}, {W}), got {tuple(feature_map.shape)}; "
                 "build the branch with the channels and map_size of the backbone's last map"
@@ -298,6 +302,14 @@ class S6MOD(Branch):
                 f"expected int64 labels of shape ({batch},), got {labels.dtype} of shape {tuple(labels.shape)}; "
                 "give one class number for each sample of the feature map"
             )
+        if labels.device.type == "cpu" and not torch.compiler.is_compiling():  # a GPU is not waited for
+            wrong = (labels < 0) | (labels >= self.num_classes)
+            if wrong.any():
+                place = int(wrong.int().argmax())
+                raise InputError(
+                    f"expected labels in 0..{self.num_classes - 1}, got {int(labels[place])} at position {place}; "
+                    "leave samples without a class out of the batch"
+                )
 
 
 def _weighted(weight: float, term: Tensor) -> Tensor:

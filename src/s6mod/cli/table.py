@@ -21,6 +21,13 @@ Precision = Annotated[
     Literal["float32", "bfloat16"] | None, typer.Option(help="Only results computed in this precision.")
 ]
 OnlyRun = Annotated[bool, typer.Option("--only-run", help="Leave out cells that have not been run.")]
+Over = Annotated[
+    str | None,
+    typer.Option(
+        help="The learner that gains are over, e.g. er (default: the same method without a branch).",
+        autocompletion=options.complete_cell,
+    ),
+]
 Form = Annotated[
     Literal["terminal", "markdown", "latex", "csv", "json"],
     typer.Option("--format", metavar="FORMAT", help="terminal, markdown, latex, csv or json."),
@@ -35,6 +42,7 @@ def table(
     store: options.Stores = None,
     precision: Precision = None,
     only_run: OnlyRun = False,
+    over: Over = None,
     form: Form = "terminal",
     write: Write = None,
     check: Check = False,
@@ -43,6 +51,8 @@ def table(
     """The paper's tables with our results beside them, and a verdict for each cell."""
     if check and write is None:
         raise typer.BadParameter("--check needs --write with the page to check")
+    if write is not None and over is not None:
+        raise typer.BadParameter("--write measures gains as the page says; leave out --over")
     if write is not None and names:
         raise typer.BadParameter(f"--write takes all tables; leave out {', '.join(names)}")
     from s6mod.paper.page import check_page, write_page
@@ -56,7 +66,9 @@ def table(
     if found.problems:
         raise CheckpointError(found.problems[0])
     results = Results([run for run in found.finished if precision in (None, run.precision)])
-    tables = [filled(name, results, only_run) for name in (names or (TABLES if write is not None else ("1", "2")))]
+    tables = [
+        filled(name, results, only_run, over) for name in (names or (TABLES if write is not None else ("1", "2")))
+    ]
     if write is not None and check:
         check_page(write, tables)
     elif write is not None:

@@ -101,14 +101,18 @@ def _check_image_shape(images: Tensor) -> None:
     shape = tuple(images.shape)
     if len(shape) == 4 and shape[1] in CHANNELS and shape[0] > 0 and min(shape[2:]) > 0:
         return
-    if len(shape) == 4 and shape[0] == 0:
-        hint = "pass a non-empty batch"
-    elif len(shape) == 4 and shape[3] in CHANNELS:
+    if shape and shape[0] == 0:
+        raise InputError(f"expected at least one image, got an empty batch of shape {shape}; pass a non-empty batch")
+    if len(shape) == 4 and shape[3] in CHANNELS:
         hint = "this looks like (N, H, W, C): move the channels with x.transpose(0, 3, 1, 2) (torch: x.permute)"
     elif len(shape) == 3 and shape[0] in CHANNELS:
         hint = "add the batch axis with x[None]"
+    elif len(shape) == 3 and shape[2] in CHANNELS:
+        hint = "this looks like one image (H, W, C): x.transpose(2, 0, 1)[None] (torch: x.permute) is a batch of it"
     elif len(shape) == 3:
         hint = "add the channel axis with x[:, None]"
+    elif len(shape) == 2:
+        hint = "this looks like one grey image (H, W): x[None, None] is a batch of it"
     else:
         hint = "pass grey or RGB images with the channels in front of height and width"
     raise InputError(f"expected images of shape (N, C, H, W) with C = 1 or 3, got {shape}; {hint}")

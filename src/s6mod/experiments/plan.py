@@ -69,13 +69,13 @@ def cpu_seconds(costs: Iterable[Cost | None]) -> float:
     return sum(cost.cpu_seconds for cost in costs if cost is not None)
 
 
-def refuse_cpu(costs: Iterable[Cost | None], yes: bool, advice: str = "") -> None:
-    """Refuse to run on a CPU, unless told to, what is meant for a GPU; ``advice``: what else one may do."""
+def refuse_cpu(costs: Iterable[Cost | None], yes: bool, advice: str = "", how: str = "--yes") -> None:
+    """Refuse to run on a CPU, unless told to (``how``), what is meant for a GPU; ``advice``: what else one may do."""
     heavy = [cost for cost in costs if cost is not None and cost.wants_gpu]
     if heavy and not yes:
         raise ConfigError(
             f"expected a GPU for {count(len(heavy), 'run')} whose presets want one, got a CPU, which would take about "
-            f"{duration(cpu_seconds(heavy))}; give --yes to go on all the same{advice}"
+            f"{duration(cpu_seconds(heavy))}; give {how} to go on all the same{advice}"
         )
 
 

@@ -28,6 +28,7 @@ from s6mod.files import usable
 from s6mod.learner.answers import Answers
 from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig
+from s6mod.learner.describe import describe
 from s6mod.learner.images import Images, as_batch
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.locks import Turn, in_turn, in_turn_to_change
@@ -156,6 +157,7 @@ class Learner(Answers):
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
         self.steps = 0  # batches learned
+        self.evaluated: tuple[float, int, int] | None = None  # percent, on so many images, after so many batches
         self.image_shape: tuple[int, int, int] | None = None
         self._quiet = 0  # batches since the last new class
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
@@ -271,6 +273,16 @@ class Learner(Answers):
         return found
 
     # --- predicting -------------------------------------------------------------------------------------------
+
+    def evaluate(self, x: Images, y: Labels) -> float:
+        """The share of images whose label is predicted, in percent."""
+        images, _ = as_batch(x)
+        accuracy = super().evaluate(images, y)
+        self.evaluated = accuracy, len(images), self.steps
+        return accuracy
+
+    def __repr__(self) -> str:
+        return describe(self)
 
     @property
     def primary(self) -> str:

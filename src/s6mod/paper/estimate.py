@@ -10,6 +10,10 @@ from scipy.special import stdtrit  # scipy comes with scikit-learn
 
 LEVEL = 0.95
 ENOUGH = 3  # seeds that a verdict takes
+WORTH = (
+    "A single run is worth little: another seed, or the same one with another number of threads, may be several points "
+    "away. Tell learners apart by three seeds or more."
+)
 NARROW = 2.0  # points: half of an interval that is narrow enough to say that two figures agree
 PAPER_RUNS = 10  # that each of the paper's figures is an average of
 

@@ -72,7 +72,8 @@ def show(table: Filled, console: Console) -> None:
         console.print(header, style="bold", soft_wrap=True, highlight=False, markup=False)
         for row, line in zip(rows, lines, strict=True):
             console.print(line, style=STYLES.get(row.verdict.word), soft_wrap=True, highlight=False, markup=False)
-    console.print("; ".join([LEGEND, *notes(table.rows)]), style="dim", highlight=False)
+    legend = LEGEND.replace(Filled.over, table.over)
+    console.print("; ".join([legend, *notes(table.rows)]), style="dim", highlight=False)
 
 
 def markdown(tables: Sequence[Filled]) -> str:
@@ -84,7 +85,8 @@ def markdown(tables: Sequence[Filled]) -> str:
             lines += [f"**{section}**", "", f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
             lines += [f"| {' | '.join(text.replace('|', '/') for text in cells(row))} |" for row in rows]
             lines.append("")
-        lines += [text for note in notes(table.rows) for text in (f"{note}.", "")]
+        told = [f"gain: over {table.over}"] * (table.over != Filled.over) + notes(table.rows)
+        lines += [text for note in told for text in (f"{note}.", "")]
     return "\n".join(lines)
 
 

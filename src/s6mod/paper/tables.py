@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from s6mod.errors import ConfigError
 from s6mod.paper.estimate import Estimate, Verdict, paired, verdict
 from s6mod.paper.published import Line, Metric, Section, table
-from s6mod.runs.cells import Cell
+from s6mod.runs.cells import Cell, parse, whole_field
 from s6mod.runs.completion import base_setting, complete, departures, setting
 from s6mod.runs.store import StoredRun
 
@@ -35,7 +36,7 @@ class Row:
     ours: Estimate | None
     paper: tuple[float, float] | None
     verdict: Verdict
-    gain: Estimate | None  # over the same method without a branch, paired by seed
+    gain: Estimate | None  # over the same method without a branch, or what was asked for, paired by seed
     ms: float | None  # mean time of a step
     bytes_held: int | None  # between steps
     code: tuple[str, ...] = ()  # versions of the code that the results come from
@@ -54,6 +55,7 @@ class Filled:
     name: str
     title: str
     rows: list[Row]
+    over: str = "the same method without a branch"  # what gains are over
 
     def summary(self) -> str:
         """How many rows came to which verdict."""
@@ -78,15 +80,16 @@ class Results:
         for run in runs:
             self.repeated += self.runs[run.setting][run.precision].setdefault(run.seed, run) is not run
 
-    def fill(self, section: Section) -> list[Row]:
-        """The rows of a section."""
+    def fill(self, section: Section, over: Cell | None = None) -> list[Row]:
+        """The rows of a section; gains are ``over`` a learner, or over the same method without a branch."""
         rows = []
         for line in section.lines:
             plain = complete(line.cell.values())
             found = self.runs.get(setting(plain), {})
-            scores = section.scores or line.cell.scores
+            base = _beside(over, line.cell) if over is not None else line.cell
+            reference = base_setting(plain) if over is None else setting(complete(base.values()))
             possible = (
-                self._row(section.title, line, precision, runs, base_setting(plain), section.metric, scores)
+                self._row(section, line, precision, runs, base, self.runs.get(reference, {}).get(precision, {}))
                 for precision, runs in sorted(found.items())
             )
             filled = [row for row in possible if row is not None]
@@ -107,25 +110,21 @@ class Results:
             sections.append(Section(f"{title}: {metric}", metric, tuple(lines)))
         return sections
 
-    def _row(
-        self, title: str, line: Line, precision: str, runs: Seeds, base: str, metric: Metric, scores: str | None
-    ) -> Row | None:
-        def values(of: Seeds) -> dict[int, float]:
-            found = {
-                seed: run.metric(as_published(metric, line.cell.method), scores) for seed, run in sorted(of.items())
-            }
+    def _row(self, section: Section, line: Line, precision: str, runs: Seeds, base: Cell, alone: Seeds) -> Row | None:
+        def values(of: Seeds, cell: Cell) -> dict[int, float]:
+            metric, scores = as_published(section.metric, cell.method), section.scores or cell.scores
+            found = {seed: run.metric(metric, scores) for seed, run in sorted(of.items())}
             return {seed: value for seed, value in found.items() if value is not None}
 
-        ours = values(runs)
+        ours = values(runs, line.cell)
         if not ours:
             return None
         estimate = Estimate.of(list(ours.values()))
-        branched = line.cell.learner != line.cell.method
-        alone = self.runs.get(base, {}).get(precision, {}) if branched else {}
-        gain = paired(ours, values(alone))
+        itself = runs is alone and base.scores == line.cell.scores
+        gain = None if itself else paired(ours, values(alone, base))
         results = [run.result for seed, run in runs.items() if seed in ours and run.result is not None]
         return Row(
-            title,
+            section.title,
             line.label,
             line.cell.name,
             precision,
@@ -141,19 +140,38 @@ class Results:
         )
 
 
-def filled(name: str, results: Results, only_run: bool = False) -> Filled:
-    """A table of the paper by its name, or ``all``: every cell in the store, by accuracy and by forgetting."""
+def filled(name: str, results: Results, only_run: bool = False, over: str | None = None) -> Filled:
+    """A table of the paper by its name, or ``all``: every cell in the store, by accuracy and by forgetting.
+
+    ``over``: the learner that gains are measured from, such as ``er`` or ``er/method.optimizer.lr=0.2``, on the data of
+    each row and with its settings; None: the same method without a branch.
+    """
+    reference = None if over is None else _learner(over)
     if name == "all":
         title, sections = "All results", results.everything("accuracy") + results.everything("forgetting")
     else:
         paper = table(name, "all")
         title, sections = paper.title, list(paper.sections)
-    rows = [row for section in sections for row in results.fill(section) if row.ours or not only_run]
-    return Filled(name, title, rows)
+    rows = [row for section in sections for row in results.fill(section, reference) if row.ours or not only_run]
+    return Filled(name, title, rows) if over is None else Filled(name, title, rows, over)
 
 
 def _empty(title: str, line: Line) -> Row:
     return Row(title, line.label, line.cell.name, "", (), None, line.paper, verdict(None, line.paper), None, None, None)
+
+
+def _learner(text: str) -> Cell:
+    """The learner that ``text`` names, on whatever data."""
+    _, *rest = text.split("/")
+    if any("=" not in part for part in rest):
+        raise ConfigError(f"expected a learner such as er or er+s6mod/beta=5, got {text!r}; leave out data and memory")
+    return parse(text)
+
+
+def _beside(over: Cell, cell: Cell) -> Cell:
+    """The learner of ``over`` on the data of ``cell`` and in its settings, but for those of method and branch."""
+    shared = (change for change in cell.changes if not whole_field(change).startswith(("method.", "branch.")))
+    return replace(over, data=cell.data, memory=cell.memory, root=cell.root, changes=()).but(*shared, *over.changes)
 
 
 def _cell_of(run: StoredRun) -> Cell:

@@ -101,7 +101,7 @@ def lines(
     across, up = ticks(min(xs), max(xs), 6), ticks(low, high, 5)
     low, high = min(low, up[0]), max(high, up[-1])
     labels = list(dict.fromkeys((each.label, each.colour) for each in series))
-    told, top = legend(labels)
+    told, top = legend(labels, {each.label for each in series if any(_marked(each))})
     x_span = (max(xs) - min(xs)) or 1
     left = max(LEFT, 26 + longest(map(number, up)))
     plot_width = WIDTH - left - RIGHT
@@ -259,16 +259,26 @@ def _line(series: Series, x_of: Scale, y_of: Scale) -> Iterator[str]:
         edge = [f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in zip(series.xs, series.low, strict=True)]
         edge += [f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in reversed([*zip(series.xs, series.high, strict=True)])]
         yield f'<path class="f{c}" d="M{"L".join(edge)}z" fill="{COLOURS[c]}" fill-opacity=".14"/>'
-    pieces = [  # a point alone is no line: it is marked
-        [(x_of(x), y_of(y)) for x, y in group if y is not None]
-        for known, group in groupby(zip(series.xs, series.ys, strict=True), lambda point: point[1] is not None)
-        if known
-    ]
-    drawn = "".join("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in piece) for piece in pieces)
+    drawn = "".join("M" + "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in piece) for piece in _pieces(series))
     thin = bool(series.note)
     yield f'<path class="c{c}" d="{drawn}" {pen(series.colour, 1.4 if thin else 2, 0.75 if thin else 1)}/>'
-    every = len(series.xs) <= MOST_MARKERS and not thin
-    yield from (marker(x, y, c) for piece in pieces if every or len(piece) == 1 for x, y in piece)
+    yield from (marker(x_of(x), y_of(y), c) for x, y in _marked(series))
+
+
+def _pieces(series: Series) -> list[list[tuple[float, float]]]:
+    """The points between two gaps."""
+    points = zip(series.xs, series.ys, strict=True)
+    return [
+        [(x, y) for x, y in group if y is not None]
+        for known, group in groupby(points, lambda point: point[1] is not None)
+        if known
+    ]
+
+
+def _marked(series: Series) -> Iterator[tuple[float, float]]:
+    """Points that get a marker: those of a line of few points, and a point alone, which is no line."""
+    every = len(series.xs) <= MOST_MARKERS and not series.note
+    yield from (point for piece in _pieces(series) if every or len(piece) == 1 for point in piece)
 
 
 def _tell(series: Series) -> str:

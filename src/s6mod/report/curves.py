@@ -1,10 +1,12 @@
 """Sections drawn from what happened over time: tasks, training, routing."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
 from s6mod.report.charts import Chart, Series, heat_map, lines
+from s6mod.report.conclusion import lagging
 from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, paragraph
 from s6mod.report.source import Matrix, RunData
@@ -19,6 +21,16 @@ Entry = TypeVar("Entry")
 SCALARS = {  # what the branch says about itself, in words
     "mean_patterns": ("N_k, patterns that a sample takes", "patterns, mean over the batch"),
     "prototype_distance": ("Distance between prototypes", "mean over pairs of classes seen"),
+}
+
+TERMS = {  # loss terms, in words
+    "ce": "cross-entropy of the head",
+    "branch/dr": "L_DR, dot regression: draws each feature of the branch to the fixed vector of its class",
+    "branch/diff": "L_Diff: how far the predictions of base head and branch are apart (KL divergence)",
+    "branch/cont": "L_Cont: makes step sizes alike within a class and unlike between classes; below 0 is better",
+    "branch/z": "L_z: keeps the logits of the gate, which chooses patterns, small",
+    "branch/confidence": "the control: penalty on confident predictions of the head",
+    "branch/smoothing": "the control: label smoothing of the head",
 }
 
 
@@ -38,7 +50,8 @@ def tasks(groups: Sequence[Group]) -> Section:
         caption = "mean over seeds" + "; band: lowest to highest" * (len(part) <= MOST_BANDS) if several else "one seed"
         parts += [figure(chart, caption) for chart in drawn if chart is not None]
     parts += [figure(*_matrix(group)) for group in shown]
-    return Section("tasks", "Tasks", figures(parts))
+    note = lagging(shown)
+    return Section("tasks", "Tasks", figures(parts) + (paragraph(note, "note") if note else ""))
 
 
 def training(groups: Sequence[Group]) -> Section:
@@ -57,7 +70,8 @@ def training(groups: Sequence[Group]) -> Section:
             series = _over_steps(steps, "terms", term)
             if series:
                 chart = lines(f"term-{_slug(term)}{name}", f"Loss term {term}{title}", series, BATCHES, "weighted loss")
-                parts.append(figure(chart, "one line for each seed"))
+                told = TERMS.get(re.sub(r"^net\d+/", "", term))
+                parts.append(figure(chart, "; ".join(filter(None, (told, "one line for each seed")))))
     return Section("training", "Training", figures(parts))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from s6mod.branch.controls import CONTROLS
 from s6mod.paper.estimate import Estimate, paired
 from s6mod.report.source import RunData
-from s6mod.runs.completion import base_setting, departures
+from s6mod.runs.completion import base_setting, departures, setting
 from s6mod.runs.store import StoredRun
 
 
@@ -42,6 +42,12 @@ class Group:
     def family(self) -> tuple[str, str, str | None]:
         """What groups share that may be compared: everything but branch and teacher."""
         return _family(self.example)
+
+    @property
+    def world(self) -> tuple[str, str, str | None]:
+        """What any two learners share that may be compared: everything but method and branch."""
+        config = self.example.config
+        return setting(config | {"method": None, "branch": None}), *self.family[1:]
 
     def values(self, metric: str, scores: str | None = None) -> dict[int, float]:
         """A metric of its finished runs by seed."""

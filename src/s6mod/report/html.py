@@ -11,6 +11,8 @@ from s6mod import decimals
 from s6mod.paper.estimate import Estimate
 from s6mod.report.charts import Chart
 
+LONG = 40  # letters of a cell that is broken into lines
+
 
 @dataclass(frozen=True)
 class Section:
@@ -61,7 +63,7 @@ def figures(parts: Iterable[str], kind: str = "") -> str:
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
     """A table that scrolls by itself where it is too wide; columns of numbers are flush right."""
     texts = [[_text(cell) for cell in row] for row in rows]
-    kinds = [' class="n"' if all(map(_numeric, column)) else "" for column in zip(*texts, strict=True)]
+    kinds = [_kind(column) for column in zip(*texts, strict=True)]
     kinds = kinds or [""] * len(columns)
     head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(columns, kinds, strict=True))
     body = "".join(f"<tr>{_row(row, kinds)}</tr>" for row in texts)
@@ -79,6 +81,13 @@ def _row(texts: Sequence[str], kinds: Sequence[str]) -> str:
 
 def _text(cell: Any) -> str:
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def _kind(column: Sequence[str]) -> str:
+    """The class of a column: of numbers, of texts so long that they are broken, or none."""
+    if all(map(_numeric, column)):
+        return ' class="n"'
+    return ' class="long"' if any(len(text) > LONG for text in column) else ""
 
 
 def _numeric(text: str) -> bool:

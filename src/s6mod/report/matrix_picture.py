@@ -1,30 +1,21 @@
 """The picture of accuracy matrices, drawn with matplotlib (extra ``plots``)."""
 
-import importlib.util
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s6mod.errors import ConfigError
+from s6mod.report.picture import new_picture
+
+if TYPE_CHECKING:
+    from s6mod.report.picture import Picture
 
 NUMBERED = 10  # tasks whose numbers fit beside a matrix, and accuracies into its cells
 
 
-def require_matplotlib() -> None:
-    """Refuse, before any work is done, where figures cannot be drawn."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("expected matplotlib for figures, got none installed; run: pip install -e '.[plots]'")
-
-
-def plot_matrices(matrices: Mapping[str, list[list[float]]], path: Path, title: str) -> None:
+def plot_matrices(matrices: Mapping[str, list[list[float]]], title: str) -> "Picture":
     """One heat map per named accuracy matrix (rows: after task i; columns: on task j; percent), side by side."""
-    require_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.1 * len(matrices) + 0.9, 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_picture(3.1 * len(matrices) + 0.9, 3.5)
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for axis, (name, rows) in zip(axes, matrices.items(), strict=True):
         size = len(rows)
@@ -43,4 +34,4 @@ def plot_matrices(matrices: Mapping[str, list[list[float]]], path: Path, title: 
         axis.set_yticks(named, [str(i + 1) for i in named])
     figure.colorbar(image, ax=list(axes), label="accuracy (%)", shrink=0.85)
     figure.suptitle(title)
-    figure.savefig(path, dpi=150)
+    return figure

@@ -9,6 +9,7 @@ from s6mod.paper.published import table as paper_table
 from s6mod.paper.render import COLUMNS, LEGEND, cells, notes
 from s6mod.paper.tables import Results, Row, as_published
 from s6mod.report.charts import Chart, Dots, dots
+from s6mod.report.conclusion import beyond_chance, conclusion, nearest_means
 from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
 from s6mod.report.source import RunData
@@ -34,10 +35,13 @@ def overview(groups: Sequence[Group]) -> Section:
     rows, published = _beside_paper(done)
     parts = [_progress(under_way)] if under_way else []
     if done:
+        parts += [paragraph(f"{where} {' '.join(conclusion(part))}".strip(), "lead") for where, part in settings(done)]
+        parts += [paragraph(note, "note") for note in (_unlike_presets(done), nearest_means(done)) if note]
         parts.append(f'<div class="cards">{"".join(_card(group, groups) for group in done)}</div>')
         parts.append(figures(figure(*drawn) for panel in panels(done) for drawn in _dots(*panel, published)))
         parts.append(_metrics(done))
         parts.append(_gains(done))
+        parts += _pairs(done)
         parts.append(paragraph(_meanings(done), "note"))
     if rows:
         parts.append(table(("figure", *COLUMNS), [(row.section, *cells(row)) for row in rows], "Beside the paper"))
@@ -80,9 +84,10 @@ def _chip(group: Group, other: Group) -> str:
 
 
 def _beyond_chance(difference: Estimate) -> tuple[str, str]:
-    if difference.half is None:
-        return "unsure", "one seed says nothing"
-    if abs(difference.mean) <= difference.half:
+    beyond = beyond_chance(difference)
+    if beyond is None:
+        return "unsure", "one seed says nothing" if difference.n == 1 else "two seeds say little"
+    if not beyond:
         return "unsure", "not beyond chance"
     return ("up", "a gain") if difference.mean > 0 else ("down", "a loss")
 
@@ -137,6 +142,44 @@ def _gains(groups: Sequence[Group]) -> str:
                 rows.append((f"{group.label} over {other.label}", gains[0].n, *map(gain, gains)))
     columns = ("gain", "paired seeds", "Acc", "AF (less is better)", "N-Acc", "anytime")
     return table(columns, rows, "Gains paired by seed, ± half of the 95 % interval") if rows else ""
+
+
+def _pairs(groups: Sequence[Group]) -> list[str]:
+    """Every learner against every other of its setting, where they are of several methods."""
+    worlds: dict[tuple[str, str, str | None], list[Group]] = {}
+    for group in groups:
+        worlds.setdefault(group.world, []).append(group)
+    tables = []
+    for part in worlds.values():
+        if len({group.family for group in part}) > 1:
+            rows = [
+                (row.label, *("" if row is column else gain(row.gain(column, "accuracy")) for column in part))
+                for row in part
+            ]
+            title = f"Any two, Acc: row minus column, paired by seed, ± half of the 95 % interval{_where(part, groups)}"
+            tables.append(table(("learner", *(column.label for column in part)), rows, title))
+    return tables
+
+
+def _unlike_presets(groups: Sequence[Group]) -> str:
+    """What all learners have otherwise than their presets: no label says so, since it tells none of them apart."""
+    first, *others = (group.example.changes for group in groups)
+    shared = [change for change in first if all(change in each for each in others)]
+    return f"Unlike the presets, all have {', '.join(shared)}." if shared else ""
+
+
+def _where(part: Sequence[Group], groups: Sequence[Group]) -> str:
+    data, memory = part[0].setting
+    return f": {data}, M = {memory}" if len({group.setting for group in groups}) > 1 else ""
+
+
+def settings(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
+    """Groups on one stream, in one precision, with the name of the data set and memory size where there are several."""
+    settings: dict[tuple[str, str, str, str | None], list[Group]] = {}
+    for _, title, part in panels(groups):
+        for group in part:
+            settings.setdefault((title, repr(group.example.config["stream"]), *group.family[1:]), []).append(group)
+    return [(f"{title.removeprefix(': ')}:" if title else "", part) for (title, *_), part in settings.items()]
 
 
 def _meanings(groups: Sequence[Group]) -> str:

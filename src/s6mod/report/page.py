@@ -17,6 +17,7 @@ from s6mod.report.groups import Group, group_runs
 from s6mod.report.html import Section, figures, foreign_figure, paragraph, table
 from s6mod.report.overview import overview
 from s6mod.report.provenance import provenance
+from s6mod.report.samples import samples
 from s6mod.report.source import RunData, StudyFile
 from s6mod.runs.store import StoredRun
 
@@ -29,7 +30,7 @@ def page(
 ) -> str:
     """The whole file; bases and controls in ``store`` are compared with; ``refresh``: seconds until it reloads."""
     groups = group_runs(runs, store)
-    sections = [make(groups) for make in (overview, tasks, training, routing, classes)]
+    sections = [make(groups) for make in (overview, tasks, training, routing, classes, samples)]
     sections += [_study(number, study) for number, study in enumerate(studies, start=1)]
     sections = [section for section in (*sections, provenance(groups)) if section.body]
     title = "; ".join(_titles([group for group in groups if group.runs]))

@@ -15,26 +15,30 @@ from s6mod.runs.completion import complete, departures, engine_departures
 from s6mod.runs.name import run_hash
 from s6mod.runs.store import StoredRun
 
+COSTS = (
+    "status", "batches", "training (s)", "evaluation (s)", "ms a batch", "MB held", "peak MB (GPU)", "runs at once",
+)  # fmt: skip
+SOURCES = ("device", "precision", "threads", "torch", "s6mod", "code", "hash", "from")
+
 
 def provenance(groups: Sequence[Group]) -> Section:
     """All runs of the page, those taken from the store included."""
-    rows = []
+    costs, sources = [], []
     for group in groups:
         shown = {run.stored.seed: run.stored for run in group.runs}
         for _, run in sorted({**group.finished, **shown}.items()):
-            rows.append((f"{group.label}, seed {run.seed}", *_facts(run), str(run.path)))
-    columns = (
-        "run", "status", "batches", "training (s)", "evaluation (s)", "ms a batch", "MB held", "peak MB (GPU)",
-        "runs at once", "device", "precision", "threads", "torch", "s6mod", "code", "hash", "from",
-    )  # fmt: skip
+            name = f"{group.label}, seed {run.seed}"
+            costs.append((name, *_costs(run)))
+            sources.append((name, *_sources(run)))
     about = "MB held: networks, branch, optimiser and memory between steps."
-    parts = [table(columns, rows, "Runs: time, memory, hardware, versions"), paragraph(about, "note")]
+    parts = [table(("run", *COSTS), costs, "Time and memory"), paragraph(about, "note")]
+    parts.append(table(("run", *SOURCES), sources, "Hardware, versions, files"))
     parts += [_configuration(group) for group in groups if group.runs]
     return Section("runs", "Runs", "".join(parts))
 
 
-def _facts(run: StoredRun) -> list[object]:
-    result, environment = run.result or {}, run.environment
+def _costs(run: StoredRun) -> list[object]:
+    result = run.result or {}
 
     def number(name: str, scale: float = 1, digits: int = 1) -> str:
         value = result.get(name)
@@ -49,6 +53,12 @@ def _facts(run: StoredRun) -> list[object]:
         number("bytes_held", 1e6),
         number("peak_device_bytes", 1e6, 0),
         result.get("runs_at_once"),
+    ]
+
+
+def _sources(run: StoredRun) -> list[object]:
+    environment = run.environment
+    return [
         environment.get("device"),
         run.precision,
         environment.get("threads"),
@@ -56,6 +66,7 @@ def _facts(run: StoredRun) -> list[object]:
         environment.get("s6mod"),
         environment.get("source"),
         run.hash,
+        str(run.path),
     ]
 
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from s6mod.data.streams import StreamPlan
-from s6mod.errors import ConfigError
-from s6mod.report.matrix_picture import require_matplotlib
+from s6mod.report.picture import new_picture
+
+if TYPE_CHECKING:
+    from s6mod.report.picture import Picture
 
 WINDOWS = 120  # columns of the picture at the most, task ends aside
 WINDOW_SAMPLES = 40  # in a column at the least, so that chance does not hide the plan
@@ -19,26 +20,20 @@ NAMED_CLASSES = 40  # so many names can be read one above the other
 NUMBERED_TASKS = 25  # and so many numbers side by side
 
 
-def plot_plan(plan: StreamPlan, labels: Tensor, class_names: Sequence[str], path: Path, title: str) -> None:
+def plot_plan(plan: StreamPlan, labels: Tensor, class_names: Sequence[str], title: str) -> "Picture":
     """Draw ``plan`` over the training ``labels`` (N,): time from left to right, classes in order from top to bottom.
 
     The colour is a class's share of the samples in a window of batches. Lines are task ends: solid where the learner is
     told of them, dashed where it is only evaluated. Bars count the samples of each class.
     """
-    require_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    figure = new_picture(10, min(max(3.2, 2 + 0.25 * len(plan.class_order)), 8.5))
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
-    if path.suffix[1:].lower() not in FigureCanvasAgg.get_supported_filetypes():
-        raise ConfigError(f"expected a picture file such as plan.png or plan.pdf, got {path}; end its name in .png")
     ends = plan.batch_tasks.bincount(minlength=plan.num_tasks).cumsum(0).tolist()  # in batches
     edges = _edges(plan, ends)
     counts = _counts(plan, labels, edges)
     share = 100 * counts / counts.sum(0)  # (C, W)
 
-    figure = Figure(figsize=(10, min(max(3.2, 2 + 0.25 * len(counts)), 8.5)), layout="constrained")
-    FigureCanvasAgg(figure)
     axis, bars = figure.subplots(1, 2, width_ratios=(6, 1), sharey=True)
     mesh = axis.pcolormesh(
         edges,
@@ -60,7 +55,7 @@ def plot_plan(plan: StreamPlan, labels: Tensor, class_names: Sequence[str], path
     bars.spines[["top", "right"]].set_visible(False)
     figure.colorbar(mesh, ax=bars, label="share of samples (%)")
     figure.suptitle(title)
-    figure.savefig(path, dpi=150)
+    return figure
 
 
 def _edges(plan: StreamPlan, ends: list[int]) -> npt.NDArray[np.int64]:

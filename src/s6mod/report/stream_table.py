@@ -12,6 +12,7 @@ from s6mod.config import assign
 from s6mod.data import Dataset, StreamConfig, StreamPlan, make_plan
 from s6mod.errors import ConfigError
 from s6mod.presets import preset
+from s6mod.report.picture import DPI, check_picture_file
 from s6mod.report.stream_picture import plot_plan
 from s6mod.runs.compose import fitted
 
@@ -39,7 +40,8 @@ def show_stream(dataset: Dataset, config: StreamConfig, seed: int, out: Path | N
         f"the learner is {'' if plan.boundaries else 'not '}told when a task ends",
     ]
     if out is not None:
-        plot_plan(plan, dataset.train_labels, dataset.class_names, out, title)
+        check_picture_file(out)
+        plot_plan(plan, dataset.train_labels, dataset.class_names, title).savefig(out, dpi=DPI)
         lines.append(f"picture: {out}")
     console.print(_table(plan, dataset))
     console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)

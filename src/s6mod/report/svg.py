@@ -1,14 +1,14 @@
 """Parts of charts as SVG text: axes, legend, markers, tiles, texts.
 
 Colours stand in the elements themselves, so that a chart can be saved and used elsewhere; classes let a page change
-them in dark mode. Series differ by marker as well as by colour, and the colours (Okabe and Ito; viridis) can be told
-apart by colour-blind readers.
+them in dark mode. Series of few points differ by marker as well as by colour, and the colours (Okabe and Ito; viridis)
+can be told apart by colour-blind readers.
 """
 
 import math
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 
@@ -81,8 +81,10 @@ def axis_names(
     return [text(middle, top + height + room + 20, x_label, "ink"), down]
 
 
-def legend(labels: Sequence[tuple[str, int]]) -> tuple[str, float]:
-    """The entries, in as many lines as they take, and the height below which the plot begins."""
+def legend(labels: Sequence[tuple[str, int]], marked: Collection[str]) -> tuple[str, float]:
+    """The entries, in as many lines as they take, and the height below which the plot begins; ``marked``: those whose
+    lines have markers.
+    """
     begin = 8.0
     parts, x, y = [], begin, 12.0
     for label, colour in labels:
@@ -90,7 +92,8 @@ def legend(labels: Sequence[tuple[str, int]]) -> tuple[str, float]:
         width = 40 + 6.6 * max(map(letters, lines))
         if x > begin and x + width > WIDTH - RIGHT:
             x, y = begin, y + 16
-        parts.append(f'<path class="c{c}" d="M{x:.0f} {y - 4:.0f}h24" {pen(colour, 2)}/>' + marker(x + 12, y - 4, c))
+        parts.append(f'<path class="c{c}" d="M{x:.0f} {y - 4:.0f}h24" {pen(colour, 2)}/>')
+        parts += [marker(x + 12, y - 4, c)] * (label in marked)
         parts += [text(x + 29, y + 14 * k, line, "ink", "start") for k, line in enumerate(lines)]
         x, y = x + width, y + 14 * (len(lines) - 1)
     return "".join(parts), y + 12
