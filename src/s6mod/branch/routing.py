@@ -65,7 +65,7 @@ class Routing(nn.Module):
     def sample_uncertainty(self, features: Tensor) -> Tensor:
         """sigma of samples whose class is not known, (B,): the sample's own feature stands for M_k."""
         together = torch.cat([features.flatten(1), self.prototypes])
-        distances = _distances_between(together)[: len(features), len(features) :]
+        distances = _distances_between(together)[: features.shape[0], features.shape[0] :]
         return self._uncertainty(distances, self.seen.expand_as(distances))
 
     @torch.no_grad()

@@ -248,7 +248,7 @@ class S6MOD(Branch):
     def _paths(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Two paths: X^ and Z (B, L, d), and the feature that prototypes are made of."""
         C, H, W = self.map_shape
-        if feature_map.shape[1:] != (C, H, W) or len(feature_map) == 0:
+        if feature_map.shape[1:] != (C, H, W) or feature_map.shape[0] == 0:
             raise InputError(
                 f"expected a feature map of shape (B, {C}, {H}, {W}), got {tuple(feature_map.shape)}; "
                 "build the branch with the channels and map_size of the backbone's last map"
