@@ -57,15 +57,13 @@ class Graph(nn.Module):
         return self.predictor(images, self.table)[self.table].clone()
 
     @ordinary_tensors()
-    def traced(self, images: Tensor) -> ExportedProgram:
-        """The program for any number of images, traced with these; it holds no path of this machine."""
+    def traced(self) -> ExportedProgram:
+        """The program for any number of images; ``expected`` was asked before."""
+        # The file keeps the images that are traced with, so they are nobody's; one alone would be a special case.
+        images = torch.zeros(2, *self.method.image_shape, dtype=torch.uint8)
         with torch.no_grad(), self.predictor.engine.twins(), traceable(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch about itself
-            program = torch.export.export(self.eval(), (images,), dynamic_shapes={"images": {0: Dim("batch", min=1)}})
-        for module in program.graph_module.modules():
-            for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-                node.meta.pop("stack_trace", None)
-        return program
+            return torch.export.export(self.eval(), (images,), dynamic_shapes={"images": {0: Dim("batch", min=1)}})
 
 
 @contextmanager

@@ -24,6 +24,12 @@ OPSET = 20
 Run = Callable[[NDArray[np.uint8]], list[NDArray[Any]]]
 
 
+def check_packages() -> None:
+    """Refuse at once what could not be done at the end."""
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        needed(module)
+
+
 def needed(module: str) -> Any:
     """A package of the extra."""
     try:
@@ -34,7 +40,6 @@ def needed(module: str) -> Any:
 
 def converted(program: ExportedProgram) -> Any:
     """A ``ModelProto`` without metadata; it holds no path of this machine."""
-    needed("onnx"), needed("onnxscript")
     told = logging.getLogger("torch.onnx")
     level = told.level
     told.setLevel(logging.ERROR)  # it warns of packages that nobody needs here
@@ -86,8 +91,8 @@ def opened(payload: bytes, where: str) -> tuple[Run, Metadata]:
         told = {entry.key: entry.value for entry in model.metadata_props}
         metadata = Metadata.parse(parse_json(told[KEY]))
         intact = metadata.checksum == checksum(model)
-    except ConfigError as error:
-        raise error
+    except ConfigError:
+        raise
     except Exception:  # of protobuf and of JSON; a file may hold anything
         raise DataError(f"expected a file that s6mod export wrote, got {where}; export the learner anew") from None
     if not intact:

@@ -1,12 +1,12 @@
 """Writing what predicts to a file, once it answers like the learner."""
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.export import ExportedProgram
 
 from s6mod.engine.settings import ordinary_tensors
 from s6mod.errors import ConfigError, InputError
@@ -45,20 +45,24 @@ def export(learner: Learner, path: str | Path, classes: Sequence[str] | None = N
     if learner.steps == 0:
         raise InputError("expected learn() before export(), got a learner that has seen nothing; learn first")
     names = class_names(learner) if classes is None else checked_names(classes, learner.config.num_classes)
+    if path.suffix == ".onnx":
+        onnx_file.check_packages()
     twin = twin_of(learner)
     graph, images = Graph(twin), _samples(twin)
     expected = graph.expected(images)
-    program = graph.traced(images)
+    program = graph.traced()
     if path.suffix == ".onnx":
         model = onnx_file.converted(program)
         metadata = describe(twin, names, onnx_file.checksum(model))
         payload = onnx_file.content(model, metadata)
         answer = _by_onnxruntime(payload)
     else:
-        metadata = describe(twin, names, torch_file.checksum(program))
-        payload = torch_file.content(program, metadata)
-        answer = _by_torch(program)
+        plain = torch_file.converted(program)
+        metadata = describe(twin, names, torch_file.checksum(plain))
+        payload = torch_file.content(plain, metadata)
+        answer = _by_torch(payload)
     difference = max(_compared(expected[:size], *answer(images[:size])) for size in (1, len(images)))
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, payload)
     return Exported(path, len(payload), metadata, difference)
 
@@ -73,8 +77,8 @@ def _by_onnxruntime(payload: bytes) -> Answer:
     return answer
 
 
-def _by_torch(program: ExportedProgram) -> Answer:
-    module = program.module()
+def _by_torch(payload: bytes) -> Answer:
+    module = torch.export.load(io.BytesIO(payload)).module()  # what we have just written
 
     def answer(images: Tensor) -> tuple[Tensor, Tensor]:
         labels, _, scores = module(images)
@@ -84,10 +88,9 @@ def _by_torch(program: ExportedProgram) -> Answer:
 
 
 def _samples(learner: Learner) -> Tensor:
-    """Images of the memory, evenly over it; two at least, since torch takes one for a special case."""
+    """Images of the memory, evenly over it."""
     stored = learner.memory.images[: len(learner.memory)]
-    images = stored[:: -(-len(stored) // COMPARED)]
-    return images.clone() if len(images) > 1 else images.repeat(2, 1, 1, 1)
+    return stored[:: -(-len(stored) // COMPARED)].clone()
 
 
 def _compared(expected: Tensor, labels: Tensor, scores: Tensor) -> float:
