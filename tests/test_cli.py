@@ -38,7 +38,7 @@ def test_help_needs_no_torch_and_importing_the_package_needs_no_extra():
         "heavy = {'torch', 'numpy', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "import s6mod; s6mod.Learner; s6mod.S6MOD\n"
-        "extras = {'matplotlib', 'kornia', 'ray', 'optuna', 'wandb', 'mlflow', 'tensorboard', 'torchvision'}\n"
+        "extras = {'matplotlib', 'kornia', 'ray', 'optuna', 'wandb', 'mlflow', 'tensorboard', 'torchvision', 'onnx'}\n"
         "assert not extras & set(sys.modules), extras & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -83,7 +83,7 @@ class Routing(nn.Module):
             distances = self._distances_to_all(features.flatten(1))
         else:
             together = torch.cat([features.flatten(1), self.prototypes])
-            distances = _distances_between(together)[: len(features), len(features) :]
+            distances = _distances_between(together)[: features.shape[0], features.shape[0] :]
         return self._uncertainty(distances, self.seen.expand_as(distances))
 
     @torch.no_grad()

@@ -261,7 +261,7 @@ class S6MOD(Branch):
     def _paths(self, feature_map: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Two paths: X^ and Z (B, L, d), and the feature that prototypes are made of."""
         C, H, W = self.map_shape
-        if feature_map.ndim and len(feature_map) == 0:
+        if feature_map.ndim and feature_map.shape[0] == 0:
             raise InputError(
                 f"expected at least one sample, got an empty batch of shape {tuple(feature_map.shape)}; leave it out"
             )

@@ -49,19 +49,19 @@ def _files(top: Path, class_names: tuple[str, ...]) -> Files:
             )
     files: Files = []
     for folder in classes:
-        images = _images(folder)
+        images = image_files(folder)
         if not images:
             raise DataError(f"expected images in {folder}, got none; add some, or remove the empty class")
         files += [(file, labels[folder.name]) for file in images]
     return files
 
 
-def _images(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
     """All image files below a folder, in an order that is the same on every machine."""
     found: list[Path] = []
     for entry in entries(folder):
         if entry.is_dir():
-            found += _images(entry)
+            found += image_files(entry)
         elif entry.suffix.lower() in image_suffixes():
             found.append(entry)
     return found

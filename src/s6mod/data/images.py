@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 
 from s6mod.errors import DataError
 
+RESIZING = "upright, RGB, the whole image to (H, W), bicubic with antialiasing (Pillow)"  # what read_image does
 MAX_PIXELS = 64_000_000  # in one image; a decoder allocates several bytes for each
 SIXTEEN_BITS = ("PNG", "PPM")  # formats whose mode "I" holds no more
 RUNS_PROGRAMS = {"EPS"}  # formats that Pillow decodes by calling another program

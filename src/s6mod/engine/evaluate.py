@@ -71,18 +71,16 @@ class Predictor:
         ``only``: the one table that is wanted; others are left out where that saves work. The ensemble is made only
         where it is wanted.
         """
-        several = only in (None, ENSEMBLE)
-        from_memory = several or only not in self.method.memory_free | {"branch"}
         with self._evaluating():
-            reference = self.reference if from_memory else None
-            by_branch = several or only == "branch"
-            chunks = [self._scores(part, reference, by_branch) for part in images.split(self.engine.eval_batch)]
-        tables = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-        if self.barred is not None:
-            tables = {name: table.masked_fill(self.barred, -torch.inf) for name, table in tables.items()}
-        if only == ENSEMBLE:
-            tables[ENSEMBLE] = ensemble(tables)
-        return tables
+            chunks = [self._scores(part, only) for part in images.split(self.engine.eval_batch)]
+        return self._among({name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}, only)
+
+    def at_once(self, images: Tensor, only: str) -> Tensor:
+        """One table of one batch, as a function of the images that can be traced.
+
+        It enters no mode: whoever calls it has put the networks into eval mode, and has asked for ``reference`` before.
+        """
+        return self._among(self._scores(images, only), only)[only]
 
     def outputs(self, images: Tensor) -> Iterator[list[Output]]:
         """What each peer's network answers, in eval mode, batch after batch."""
@@ -112,10 +110,13 @@ class Predictor:
         with self.engine.autocast():
             return [peer.network(inputs) for peer in peers]
 
-    def _scores(self, images: Tensor, reference: Any, by_branch: bool) -> dict[str, Tensor]:
+    def _scores(self, images: Tensor, only: str | None) -> dict[str, Tensor]:
+        several = only in (None, ENSEMBLE)
+        from_memory = several or only not in self.method.memory_free | {"branch"}
+        reference = self.reference if from_memory else None
         outputs = self._forward(images, self.peers)
         tables = self.method.scores(outputs, reference)
-        if not by_branch:
+        if not (several or only == "branch"):
             return tables
         with self.engine.autocast():
             heads = [
@@ -126,6 +127,13 @@ class Predictor:
         own = [head.float() for head in heads if head is not None]
         if own:
             tables["branch"] = torch.stack(own).mean(0)
+        return tables
+
+    def _among(self, tables: dict[str, Tensor], only: str | None) -> dict[str, Tensor]:
+        if self.barred is not None:
+            tables = {name: table.masked_fill(self.barred, -torch.inf) for name, table in tables.items()}
+        if only == ENSEMBLE:
+            tables[ENSEMBLE] = ensemble(tables)
         return tables
 
     @contextmanager

@@ -103,7 +103,8 @@ def _distance(logits: Tensor, z: Tensor) -> Tensor:
 
 def first(tap: Tap, count: int) -> Tap:
     """What a tap of ``peer.look`` has of its first samples."""
-    assert tap.seen is not None and tap.fresh is not None
+    assert tap.seen is not None
+    assert tap.fresh is not None
     labels, fresh = Targets(tap.targets.labels[:count]), tap.fresh
     return Tap(
         tap.feature_map[:count],

@@ -32,7 +32,7 @@ class BatchNorm(nn.BatchNorm2d):
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
         """(B, channels, H, W) -> the same shape."""
-        assert len(x) % self.parts == 0, f"{len(x)} images are no {self.parts} equal parts"
+        assert x.shape[0] % self.parts == 0, f"{x.shape[0]} images are no {self.parts} equal parts"
         if self.training and x.numel() == self.parts * x.shape[1]:
             raise InputError(
                 "expected more than one value to normalise a channel by, got one image whose map has come down to 1x1; "

@@ -1,0 +1,25 @@
+"""``s6mod export``: what predicts, as one file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s6mod.cli import options
+from s6mod.cli.app import app
+
+Run = Annotated[Path, typer.Argument(help="Folder of a run, or of a saved learner.")]
+File = Annotated[Path, typer.Argument(help="model.onnx for ONNX, model.pt2 for torch.export; replaced if it is there.")]
+
+
+@app.command()
+def export(run: Run, file: File, own: options.Import = None) -> None:
+    """Write what predicts, from uint8 images to labels, once it answers like the learner."""
+    from s6mod.export.metadata import class_names
+    from s6mod.export.write import export as write
+    from s6mod.learner import Learner
+
+    learner = Learner.load(run, "cpu")
+    done = write(learner, file, class_names(learner, run))
+    typer.echo(f"{done.path}: {done.size:,} bytes, {done.metadata.predictor}")
+    typer.echo(f"scores differ from the learner's by at most {done.difference:.1e}; checksum {done.metadata.checksum}")

@@ -1,0 +1,53 @@
+"""``s6mod predict``: labels for image files."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from s6mod.cli import options
+from s6mod.cli.app import app, leave
+
+Run = Annotated[Path, typer.Argument(help="Folder of a run or of a saved learner, or an exported .onnx file.")]
+Images = Annotated[list[Path], typer.Argument(help="Image files, and folders with such.")]
+Top = Annotated[int, typer.Option(min=1, help="Labels for each image, best first.")]
+Form = Annotated[
+    Literal["terminal", "csv", "json"], typer.Option("--format", metavar="FORMAT", help="terminal, csv or json.")
+]
+
+
+@app.command()
+def predict(
+    run: Run,
+    images: Images,
+    top: Top = 1,
+    form: Form = "terminal",
+    device: options.Device = "auto",
+    own: options.Import = None,
+) -> None:
+    """Labels and probabilities of images; those of another size are resized. Probabilities are not calibrated."""
+    from s6mod.columns import align
+    from s6mod.errors import printable
+    from s6mod.export.model import files_of, open_model
+
+    files = files_of(images)
+    model, skipped = open_model(run, device), list[str]()
+    found: list[tuple[str, list[tuple[str, float]]]] = []
+    for file, shares in model.of_files(files, skipped):
+        best = (-shares).argsort(kind="stable")[:top]
+        found.append((str(file), [(model.classes[label], round(float(shares[label]), 6)) for label in best]))
+    head = ["file", *("label", "probability") * min(top, len(model.classes))]
+    if form == "json":
+        rows = [{"file": file, "labels": [{"label": n, "probability": p} for n, p in best]} for file, best in found]
+        typer.echo(json.dumps(rows, indent=1))
+    elif form == "csv":
+        out = csv.writer(sys.stdout, lineterminator="\n")
+        out.writerows([head, *([file, *(part for pair in best for part in pair)] for file, best in found)])
+    else:
+        cells = [[file, *(part for n, p in best for part in (n, f"{p:.3f}"))] for file, best in found]
+        left = frozenset({0, *range(1, len(head), 2)})
+        typer.echo("\n".join(align([head, *([printable(cell) for cell in row] for row in cells)], left)))
+    leave(1 if skipped else 0, [f"warning: {why}" for why in skipped])

@@ -1,0 +1,59 @@
+"""What is refused before anything is traced. What an export answers is tested with the extra, in ``extras``."""
+
+import sys
+
+import pytest
+import torch
+
+from learners import run, small
+from s6mod.errors import ConfigError, InputError
+from s6mod.export import export
+from s6mod.export.write import _compared, _samples
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return run(small("er"), 0, 2)
+
+
+def test_the_name_of_the_file_says_its_format(learner, tmp_path):
+    with pytest.raises(ConfigError, match=r"expected a file name that ends in .onnx or .pt2, got 'model.pt'"):
+        export(learner, tmp_path / "model.pt")
+
+
+def test_a_learner_that_has_seen_nothing_is_not_exported(tmp_path):
+    with pytest.raises(InputError, match="learn first"):
+        export(small("er"), tmp_path / "model.onnx")
+
+
+def test_every_class_needs_a_name_of_its_own(learner, tmp_path):
+    for names in (["a"] * 6, list("abc")):
+        with pytest.raises(InputError, match="expected 6 different class names"):
+            export(learner, tmp_path / "model.onnx", names)
+
+
+def test_a_package_that_is_missing_is_told_before_the_work(learner, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(
+        ConfigError, match=r"expected onnx for ONNX, got none installed; run: pip install -e '.\[export\]'"
+    ):
+        export(learner, tmp_path / "model.onnx")
+
+
+def test_scores_are_compared_by_labels_size_and_classes_left_out():
+    expected = torch.tensor([[10.0, 1.0, -torch.inf], [0.0, 5.0, -torch.inf]])
+    labels = torch.tensor([0, 1])
+    assert _compared(expected, labels, expected) == 0
+    assert 0 < _compared(expected, labels, expected + torch.tensor([1e-4, 0, 0])) <= 1e-4
+    for other in (expected + 0.01, expected.nan_to_num(neginf=-50), expected * torch.nan):
+        with pytest.raises(InputError, match="expected an export that answers like the learner"):
+            _compared(expected, labels, other)
+    with pytest.raises(InputError, match="got other labels"):
+        _compared(expected, labels.flip(0), expected)
+
+
+def test_the_samples_come_from_all_over_the_memory(learner):
+    assert len(_samples(learner)) == len(learner.memory) == 4
+    full = run(small("er", memory_size=200), 0, 0)
+    full.learn(torch.arange(200, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 8, 8), [0] * 200)
+    assert _samples(full)[:, 0, 0, 0].tolist() == list(range(0, 200, 4))
