@@ -10,8 +10,9 @@ import time
 from functools import partial
 from pathlib import Path
 
+import sklearn.datasets  # noqa: F401 - what a run would import, so that forked processes have it
 import torch
-import torch._dynamo  # noqa: F401 - what a first step would import, so that forked processes have it
+import torch._dynamo  # noqa: F401
 
 import s6mod.checks  # noqa: F401
 import s6mod.cli.commands  # noqa: F401

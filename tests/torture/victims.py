@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,7 +52,7 @@ class Training:
 
     def prepare(self, folder: Path, random: Random) -> None:
         self.seed = random.randrange(1000)
-        self.method = random.choice(("er", "der++", "er-ccldc", "mir"))
+        self.method = random.choice(("er", "der++", "er-ace", "mir"))
         self.branch = random.choice(("none", "confidence"))
 
     def go(self, folder: Path) -> None:
@@ -80,7 +81,7 @@ class Sweep:
         words = ("er,er+confidence", "--data", "digits", "--memory", 20, "--seeds", f"{self.seed}-{self.seed + 1}")
         sizes = sets(*TINY, "stream.samples_per_task=100", "output.log_every=1")
         how = ("--retries", 2, "--workers", self.workers, "--device", "cpu", "--yes", "--quiet")
-        command("sweep", *words, *how, "--out", folder / "runs", "--store", folder / "runs", *sizes)
+        command("sweep", *words, *how, "--out", folder / "runs", *sizes)
 
     def check(self, folder: Path) -> None:
         for run in (folder / "runs").glob("*-seed*"):
@@ -190,7 +191,7 @@ class Tune:
         self.seed = 100 + random.randrange(100)
 
     def go(self, folder: Path) -> None:
-        words = ("er/digits/20", "--tasks", 1, "--seeds", self.seed, "--trials", self.TRIALS, "--no-prune", "--yes")
+        words = ("er/digits/20", "--tasks", 2, "--seeds", self.seed, "--trials", self.TRIALS, "--no-prune", "--yes")
         space = ("--search", "method.optimizer.lr=0.01|0.1")
         sizes = sets(*TINY[:2], "stream.samples_per_task=60", "output.checkpoint_every=2")
         command("tune", *words, *space, "--workers", 1, "--device", "cpu", "--out", folder / "tuning", *sizes)
@@ -204,14 +205,17 @@ class Tune:
         complete = [trial for trial in json.loads(file.read_text())["trials"] if trial["state"] == "complete"]
         if len(complete) != self.TRIALS:
             raise Broken("lost", f"{len(complete)} trials of {self.TRIALS} are complete")
-        return _Values({trial["params"]["method.optimizer.lr"]: trial["value"] for trial in complete})
+        results = [json.loads(result.read_text()) for result in file.parent.glob("runs/*/result.json")]
+        return _ByValue({result["config"]["method"]["optimizer"]["lr"]: result["matrices"] for result in results})
 
 
-class _Values(dict[float, float]):
-    """Accuracy by value; of two studies those that both have tried are compared."""
+@dataclass(frozen=True)
+class _ByValue:
+    """Accuracies by value; of two studies those that both have tried are compared."""
+
+    matrices: dict[float, Any]
 
     def __eq__(self, other: object) -> bool:
-        assert isinstance(other, dict)
-        return all(self[key] == other[key] for key in self.keys() & other.keys())
-
-    __hash__ = None  # type: ignore[assignment]
+        assert isinstance(other, _ByValue)
+        both = self.matrices.keys() & other.matrices.keys()
+        return all(self.matrices[value] == other.matrices[value] for value in both)

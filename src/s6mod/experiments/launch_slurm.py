@@ -1,9 +1,12 @@
 """The SLURM launcher (extra ``slurm``): job arrays through submitit, several runs packed into each GPU job.
 
-Before its time limit a job saves the state of its runs and is queued again. Where there is no SLURM, submitit's local
-executor runs the jobs as processes of this machine.
+Before its time limit, or when it is preempted, a job saves the state of its runs and is queued again. Where there is no
+SLURM, submitit's local executor runs the jobs as processes of this machine.
 """
 
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,6 +62,10 @@ class SlurmLauncher:
         require("submitit", "slurm")
         import submitit
 
+        if shutil.which("srun") and not shutil.which("sbatch"):  # submitit looks for srun alone
+            raise ConfigError(
+                "expected sbatch beside srun for --on slurm, got no such command here; start the sweep on a login node"
+            )
         options = {}
         for word in sbatch:
             key, equals, value = word.partition("=")
@@ -156,7 +163,9 @@ class _SlurmPool:
 
 
 def _refused(error: Exception, number: int) -> ConfigError:
-    why = str(error).strip().splitlines()[-1].rstrip(".")
+    lines = str(error).strip().splitlines()
+    told = [line for line in lines if line.startswith("sbatch: ")]  # advice to read its help may follow
+    why = "; ".join(line.rstrip(".") for line in told or lines[-1:])
     return ConfigError(
         f"expected SLURM to take the jobs ({number}), got: {why}; "
         "mend --sbatch or --time-limit, or send fewer at once with --workers"
@@ -167,10 +176,22 @@ def _over(job: Any) -> bool:
     """Whether a job has ended and is not queued again."""
     if not job.done():
         return False
-    if job.paths.result_pickle.exists() or job.state not in LIVE:
+    if job.paths.result_pickle.exists() or not _alive(job.job_id, job.state):
         return True
-    job.watcher._finished.discard(job.job_id)  # submitit takes a suspended job for ended and would ask no more
+    job.watcher._finished.discard(job.job_id)  # submitit takes it for ended, if suspended say, and would ask no more
     return False
+
+
+def _alive(number: str, state: str | None) -> bool:
+    """Whether a job has not ended, by what sacct says.
+
+    Of a preempted job that waits to run again, sacct says PREEMPTED until it does; the queue knows better.
+    """
+    if state != "PREEMPTED":
+        return state in LIVE
+    command = ["squeue", "--noheader", "--format=%T", f"--jobs={number}"]
+    answer = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - no shell; a number of SLURM's own
+    return bool(answer.stdout.strip()) if answer.returncode == 0 else "Invalid job id" not in answer.stderr
 
 
 def jobs_begun(folder: Path, jobs: Sequence[Job]) -> list[tuple[Any, Pack]]:
@@ -188,7 +209,7 @@ def jobs_begun(folder: Path, jobs: Sequence[Job]) -> list[tuple[Any, Pack]]:
     states = _states(folder, {number.partition("_")[0] for number in unsettled}) if unsettled else {}
     found = []
     for number in unsettled:
-        if states.get(number, {}).get("State") not in LIVE:
+        if not _alive(number, states.get(number, {}).get("State")):
             continue
         pack: Pack = DelayedSubmission.load(folder / f"{number}{SENT}").args[0]
         here = tuple(each for each in pack.jobs if each.folder in wanted)
@@ -217,8 +238,22 @@ def _states(folder: Path, arrays: Iterable[str]) -> dict[str, dict[str, str]]:
     return states
 
 
+def preempted() -> bool:
+    """Whether SLURM wants the place of this job for another one.
+
+    It then sends SIGTERM and waits, as for a job that is cancelled. One that ends meanwhile has ended for good.
+    """
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    number = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+    if number is None or os.environ.get("SUBMITIT_EXECUTOR") != "slurm":
+        return False
+    command = ["scontrol", "show", "job", number]
+    told = subprocess.run(command, capture_output=True, text=True).stdout  # noqa: S603 - no shell; our own number
+    return "JobState=RUNNING" in told and re.search(r"\bPreemptTime=\d", told) is not None
+
+
 class PackJob:
-    """What a job does: its pack, and on the signal that comes before the time limit, a polite stop and the queue.
+    """What a job does: its pack; before the time limit or when it is preempted, a polite stop and back to the queue.
 
     submitit would save and leave in the middle of a step; here the runs end their step and save first.
     """
@@ -242,7 +277,7 @@ class PackJob:
         signal.signal(signal.SIGUSR2, ask)
         report = pack.run()
         if report.stopped:
-            if asked:
+            if asked or preempted():
                 requeue(signal.SIGUSR2, None)
             sys.exit(128 + signal.SIGTERM)  # cancelled: no result, so that SLURM may queue it again if it wants
         return report
