@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint tables clean
+MINUTES ?= 30
+
+.PHONY: demo test test-all torture audit lint tables clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, this is " + sys.version'
@@ -23,6 +25,13 @@ $(VENV)/.extras: $(VENV)/.installed
 
 test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and Chromium, if it is installed)
 	$(BIN)/python -m pytest -n 0 -m extras -rs
+
+torture: $(VENV)/.extras  ## kills, bad inputs, small disks, little memory, for MINUTES=30 (docs/reliability.md)
+	PYTHONPATH=tests $(BIN)/python -m torture --minutes $(MINUTES)
+
+audit: $(VENV)/.installed  ## known advisories of the versions in constraints.txt; asks pypi.org
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 lint: $(VENV)/.installed  ## style, layers and types
 	$(BIN)/ruff check .

@@ -73,7 +73,12 @@ class Cluster:
         munge = at / "munge.socket"
         self._part("munged", "--foreground", "--force", f"--key-file={at}/key", f"--socket={munge}",
                    f"--pid-file={at}/munged.pid", f"--seed-file={at}/seed", f"--log-file={at}/munge-own.log")  # fmt: skip
-        install = ["mariadb-install-db", "--no-defaults", f"--datadir={at}/db", "--auth-root-authentication-method=normal"]
+        install = [
+            "mariadb-install-db",
+            "--no-defaults",
+            f"--datadir={at}/db",
+            "--auth-root-authentication-method=normal",
+        ]
         subprocess.run([*install, f"--user={self.user}"], env=self.environment, check=True, capture_output=True)
         database = at / "db.socket"
         self._part("mariadbd", "--no-defaults", f"--user={self.user}", f"--datadir={at}/db", "--skip-networking",
@@ -81,7 +86,9 @@ class Cluster:
         self._until(munge.exists)
         self._until(database.exists)
         ports = _free_ports(3)
-        self._write("slurmdbd.conf", f"""
+        self._write(
+            "slurmdbd.conf",
+            f"""
             AuthType=auth/munge
             AuthInfo=socket={munge}
             DbdHost=localhost
@@ -91,10 +98,13 @@ class Cluster:
             PidFile={at}/dbd.pid
             StorageType=accounting_storage/mysql
             StorageUser={self.user}
-            StorageLoc=slurm""")
+            StorageLoc=slurm""",
+        )
         (at / "state").mkdir()
         (at / "spool").mkdir()
-        self._write("slurm.conf", f"""
+        self._write(
+            "slurm.conf",
+            f"""
             ClusterName=one
             SlurmctldHost={self.host}(127.0.0.1)
             SlurmUser={self.user}
@@ -125,7 +135,8 @@ class Cluster:
             JobAcctGatherType=jobacct_gather/none
             NodeName={self.host} NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN
             PartitionName=low Nodes={self.host} Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime={GRACE} MaxTime=INFINITE
-            PartitionName=high Nodes={self.host} PriorityTier=9 PreemptMode=OFF MaxTime=INFINITE""")
+            PartitionName=high Nodes={self.host} PriorityTier=9 PreemptMode=OFF MaxTime=INFINITE""",
+        )
         self._part("slurmdbd", "-D", socket=database)
         self._until(lambda: self.call("sacctmgr", "--noheader", "--immediate", "add", "cluster", "one") != ""
                     or "one" in self.call("sacctmgr", "--noheader", "list", "cluster"))  # fmt: skip

@@ -28,12 +28,12 @@ def _no_optuna() -> str | None:
 
 
 ATTACKS = [
-    Attack("kill-train", killing(victims.Training), 12, 3, short=2),
-    Attack("kill-sweep", killing(victims.Sweep, strays=True), 6, 3),
+    Attack("kill-train", killing(victims.Training), 6, 3, short=2),
+    Attack("kill-sweep", killing(victims.Sweep, strays=True), 3, 3),
     Attack("kill-save", killing(victims.Save), 20, 2, short=4),
     Attack("kill-data", killing(victims.Data), 20, 1, short=4),
     Attack("kill-adopt", killing(victims.Adopt), 20, 1, short=4),
-    Attack("kill-tune", killing(victims.Tune, strays=True), 3, 2, missing=_no_optuna),
+    Attack("kill-tune", killing(victims.Tune, strays=True), 2, 2, missing=_no_optuna),
     # The service, once it is there: Attack("kill-serve", killing(victims.Serve), ...).
     Attack("fuzz-options", fuzz_words.options, 300, short=40),
     Attack("fuzz-set", fuzz_words.assignments, 300, short=40),
@@ -47,9 +47,9 @@ ATTACKS = [
     Attack("fuzz-npz", fuzz_data.arrays, 300, short=40),
     Attack("fuzz-pickle", fuzz_data.pickles, 300, short=40),
     Attack("namespaces", places.two_namespaces, 200, 1, short=50, missing=places.no_namespaces),
-    Attack("small-disk", places.small_disk, 4, 1, short=1, missing=places.no_mounts),
-    Attack("little-memory", places.little_memory, 4, 1, short=1),
-    Attack("long-run", long_run, 4000, 2),
+    Attack("small-disk", places.small_disk, 3, 1, short=1, missing=places.no_mounts),
+    Attack("little-memory", places.little_memory, 3, 1, short=1),
+    Attack("long-run", long_run, 2000, 1),
 ]
 
 

@@ -19,7 +19,9 @@ from torture.victims import draw_photos
 
 NAMES = st.one_of(
     st.sampled_from(["cat/1.png", "dog/2.png", "../evil.png", "/evil.png", "a/../../evil.png", "cat", "", ".", "cat/"]),
-    st.sampled_from(["train/cat/1.png", "test/cat/1.png", "C:\\evil.png", "a" * 300 + ".png", "cat/\x1b[1m.png", "x\n"]),
+    st.sampled_from(
+        ["train/cat/1.png", "test/cat/1.png", "C:\\evil.png", "a" * 300 + ".png", "cat/\x1b[1m.png", "x\n"]
+    ),
     st.text(max_size=10),
 )
 
@@ -27,7 +29,9 @@ NAMES = st.one_of(
 def _picture(kind: str = "PNG", mode: str = "RGB", side: int = 16, seed: int = 0) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
     file = io.BytesIO()
-    picture = Image.fromarray(pixels[..., 0].astype(np.uint16)) if mode == "I;16" else Image.fromarray(pixels).convert(mode)
+    picture = (
+        Image.fromarray(pixels[..., 0].astype(np.uint16)) if mode == "I;16" else Image.fromarray(pixels).convert(mode)
+    )
     picture.save(file, kind)
     return file.getvalue()
 
@@ -46,7 +50,9 @@ def _prepared(round: Round, what: Path, *options: str) -> bool:
 
 def archives(round: Round) -> None:
     """Zip and tar files with hostile names, links and sizes, and damaged ones."""
-    members = st.lists(st.tuples(NAMES, st.sampled_from(["image", "empty", "link", "hard", "zeros", "device"])), max_size=5)
+    members = st.lists(
+        st.tuples(NAMES, st.sampled_from(["image", "empty", "link", "hard", "zeros", "device"])), max_size=5
+    )
     with zipfile.ZipFile(whole := io.BytesIO(), "w") as archive:
         for number in range(8):
             archive.writestr(f"{('cat', 'dog')[number % 2]}/{number}.png", _picture(seed=number))
@@ -108,10 +114,26 @@ def images(round: Round) -> None:
     """A folder with a damaged or odd image among good ones, with and without ``--skip-bad``."""
     folder = round.folder / "photos"
     draw_photos(folder, 4, round.seed)
-    kinds = [("PNG", "RGB"), ("PNG", "I;16"), ("PNG", "P"), ("PNG", "1"), ("PNG", "RGBA"), ("JPEG", "L"), ("JPEG", "CMYK")]
+    kinds = [
+        ("PNG", "RGB"),
+        ("PNG", "I;16"),
+        ("PNG", "P"),
+        ("PNG", "1"),
+        ("PNG", "RGBA"),
+        ("JPEG", "L"),
+        ("JPEG", "CMYK"),
+    ]
     kinds += [("GIF", "P"), ("BMP", "RGB"), ("TIFF", "F"), ("WEBP", "RGB"), ("PPM", "RGB")]
     whole = {f"{kind.lower()}-{mode}": _picture(kind, mode) for kind, mode in kinds}
-    suffixes = {"png": ".png", "jpeg": ".jpg", "gif": ".gif", "bmp": ".bmp", "tiff": ".tiff", "webp": ".webp", "ppm": ".ppm"}
+    suffixes = {
+        "png": ".png",
+        "jpeg": ".jpg",
+        "gif": ".gif",
+        "bmp": ".bmp",
+        "tiff": ".tiff",
+        "webp": ".webp",
+        "ppm": ".ppm",
+    }
     inputs = st.tuples(
         st.sampled_from(sorted(whole)).flatmap(
             lambda key: st.tuples(
@@ -139,8 +161,12 @@ def tables(round: Round) -> None:
     draw_photos(round.folder / "photos", 3, round.seed)
     good = [f"photos/{name}/{number}.png,{name}" for name in ("cat", "dog") for number in range(3)]
     text = "\n".join(["path,label", *good, ""]).encode()
-    cells = st.one_of(SCALARS.map(str), st.sampled_from(["photos/cat/0.png", "photos/dog/1.png", "cat", "train", "test"]))
-    headers = st.sampled_from(["path,label", "path,label,split", "label,path", "path,path,label", "a,b", "\ufeffpath,label"])
+    cells = st.one_of(
+        SCALARS.map(str), st.sampled_from(["photos/cat/0.png", "photos/dog/1.png", "cat", "train", "test"])
+    )
+    headers = st.sampled_from(
+        ["path,label", "path,label,split", "label,path", "path,path,label", "a,b", "\ufeffpath,label"]
+    )
     rows = st.lists(st.lists(cells, min_size=1, max_size=4).map(",".join), max_size=6)
     inputs = st.one_of(
         damaged(text),

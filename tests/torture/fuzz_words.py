@@ -13,7 +13,9 @@ from torture.fuzz import SCALARS, TEXTS, TREES, damaged, edited, fuzz, told
 
 WORDS = st.one_of(
     SCALARS.map(str).filter(lambda word: "\0" not in word),
-    st.sampled_from(["er+s6mod", "er/digits/20", "0-4", "1,2", "9-1", "digits", "=", "a=b", "-1", "ablation", "x.yaml"]),
+    st.sampled_from(
+        ["er+s6mod", "er/digits/20", "0-4", "1,2", "9-1", "digits", "=", "a=b", "-1", "ablation", "x.yaml"]
+    ),
 )
 PATHS = WORDS.map(lambda word: "x/" + word.replace("..", "").lstrip("/"))  # below the round's own folder
 LETTERS = ("--method", "--branch", "--data", "--memory", "--seed", "--seeds", "--at-once", "--device", "--set")
@@ -111,4 +113,3 @@ def documents(round: Round) -> None:
 
 def _as_yaml(tree: Any) -> bytes:
     return yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "surrogatepass")
-

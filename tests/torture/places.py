@@ -183,5 +183,3 @@ def _go_on(victim: Victim, beaten: Path, straight: Path) -> None:
         raise Broken("mismatch", f"{type(victim).__name__} went on to other bits")
     for folder in (beaten, straight):
         shutil.rmtree(folder)
-
-

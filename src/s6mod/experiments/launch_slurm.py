@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -32,6 +33,7 @@ LIMITS = 1000  # time limits that one job may meet
 ARRAY = 1000  # jobs in flight unless told; what SLURM allows in an array unless set otherwise
 STOP_SECONDS = 60.0
 REFUSALS, REFUSED_SECONDS = 6, 5.0  # a job that has ended counts against limits until SLURM has cleared it away
+LOG = "local.log"  # what submitit's processes say where there is no SLURM
 SENT = "_submitted.pkl"  # submitit's file of a job, after its id
 LIVE = (
     "PENDING",
@@ -133,7 +135,9 @@ class _SlurmPool:
 
         for left in reversed(range(REFUSALS + 1 if self.trusted else 1)):
             try:
-                self.jobs += zip(self.executor.map_array(PackJob(), packs), packs, strict=True)
+                with _saying_into(self.executor.folder) if self.executor.cluster == "local" else nullcontext():
+                    jobs = self.executor.map_array(PackJob(), packs)
+                self.jobs += zip(jobs, packs, strict=True)
                 self.trusted = True
                 return
             except FailedJobError as error:  # sbatch refused
@@ -162,10 +166,23 @@ class _SlurmPool:
             time.sleep(1)
 
 
+@contextmanager
+def _saying_into(folder: Path) -> Iterator[None]:
+    """What processes that start meanwhile say goes to a file: submitit's own say a traceback when they are stopped."""
+    terminal = os.dup(2)
+    try:
+        with (folder / LOG).open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
 def _refused(error: Exception, number: int) -> ConfigError:
     lines = str(error).strip().splitlines()
-    told = [line for line in lines if line.startswith("sbatch: ")]  # advice to read its help may follow
-    why = "; ".join(line.rstrip(".") for line in told or lines[-1:])
+    told = [line for line in lines if line.startswith("sbatch: ")] or lines[-1:]  # advice to read its help may follow
+    why = "; ".join(line.rstrip(".") for line in dict.fromkeys((told[0], told[-1])))
     return ConfigError(
         f"expected SLURM to take the jobs ({number}), got: {why}; "
         "mend --sbatch or --time-limit, or send fewer at once with --workers"
