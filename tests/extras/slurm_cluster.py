@@ -72,14 +72,10 @@ class Cluster:
         (at / "key").chmod(0o600)
         munge = at / "munge.socket"
         self._part("munged", "--foreground", "--force", f"--key-file={at}/key", f"--socket={munge}",
-                   f"--pid-file={at}/munged.pid", f"--seed-file={at}/seed", f"--log-file={at}/munge-own.log")  # fmt: skip
-        install = [
-            "mariadb-install-db",
-            "--no-defaults",
-            f"--datadir={at}/db",
-            "--auth-root-authentication-method=normal",
-        ]
-        subprocess.run([*install, f"--user={self.user}"], env=self.environment, check=True, capture_output=True)
+                   f"--pid-file={at}/munged.pid", f"--seed-file={at}/seed", f"--log-file={at}/munge.log")  # fmt: skip
+        install = ["mariadb-install-db", "--no-defaults", f"--datadir={at}/db", f"--user={self.user}"]
+        install += ["--auth-root-authentication-method=normal"]
+        subprocess.run(install, env=self.environment, check=True, capture_output=True)
         database = at / "db.socket"
         self._part("mariadbd", "--no-defaults", f"--user={self.user}", f"--datadir={at}/db", "--skip-networking",
                    "--skip-grant-tables", f"--socket={database}", f"--pid-file={at}/db.pid")  # fmt: skip
@@ -134,8 +130,8 @@ class Cluster:
             AccountingStoragePass={munge}
             JobAcctGatherType=jobacct_gather/none
             NodeName={self.host} NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN
-            PartitionName=low Nodes={self.host} Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime={GRACE} MaxTime=INFINITE
-            PartitionName=high Nodes={self.host} PriorityTier=9 PreemptMode=OFF MaxTime=INFINITE""",
+            PartitionName=low Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime={GRACE}
+            PartitionName=high Nodes=ALL PriorityTier=9 PreemptMode=OFF""",
         )
         self._part("slurmdbd", "-D", socket=database)
         self._until(lambda: self.call("sacctmgr", "--noheader", "--immediate", "add", "cluster", "one") != ""

@@ -156,7 +156,7 @@ def test_srun_without_sbatch_is_one_sentence(tmp_path, monkeypatch):
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="expected sbatch beside srun .* got no such command here; start the sweep"):
+    with pytest.raises(ConfigError, match=r"expected sbatch beside srun .* got no such command here; start the sweep"):
         SlurmLauncher.checked(tmp_path, "cpu", False, 60, [])
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import sklearn.datasets  # noqa: F401 - what a run would import, so that forked processes have it
 import torch
-import torch._dynamo  # noqa: F401
+import torch._dynamo
 
-import s6mod.checks  # noqa: F401
+import s6mod.checks
 import s6mod.cli.commands  # noqa: F401
 from torture import fuzz_data, fuzz_state, fuzz_words, places, victims
 from torture.attack import Attack, Round

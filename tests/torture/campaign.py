@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -110,7 +111,9 @@ class Campaign:
         test = f"def test_{name}():\n    again({attack.name!r}, {seed})\n"
         file = self.folder / f"test_{name}.py"
         file.write_text(f"{comment}\nfrom torture.__main__ import again\n\n\n{test}", errors="backslashreplace")
-        self.say(f"BROKEN {attack.name} seed {seed}, {kind}: {what.strip().splitlines()[-1][:300]}")
+        lines = what.strip().splitlines()
+        raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        self.say(f"BROKEN {attack.name} seed {seed}, {kind}: {(raised or lines)[-1][:300]}")
         self.say(f"  again: PYTHONPATH=tests python -m torture --again {attack.name}:{seed}; as a test: {file}")
 
     @property

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from torture.attack import Broken
@@ -63,10 +64,8 @@ class Child:
         """Kill processes of its session, of all that there are those that ``among`` chooses; how many."""
         chosen = among(session(self.pid))
         for pid in chosen:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         return len(chosen)
 
 
@@ -108,8 +107,8 @@ def _be(act: Callable[[], None], said: Path) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        sys.stdout = open(1, "w", closefd=False)
-        sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - for the rest of its life
+        sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
         act()
         code = 0
     except SystemExit as stop:

@@ -5,6 +5,7 @@ import pickle
 import shutil
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,8 @@ def _zip(members: list[tuple[str, str]]) -> bytes:
             if kind in ("link", "hard"):
                 entry.external_attr = 0o120777 << 16
             content = {"image": _picture(), "zeros": bytes(3_000_000)}.get(kind, b"/etc/passwd")
-            try:
+            with suppress(UnicodeError, ValueError):  # names that zipfile itself does not write
                 archive.writestr(entry, content)
-            except (UnicodeEncodeError, ValueError):
-                pass  # zipfile itself writes no such name
     return file.getvalue()
 
 
@@ -104,10 +103,8 @@ def _add(archive: tarfile.TarFile, name: str, kind: str) -> None:
     if kind in ("link", "hard", "device"):
         entry.type = {"link": tarfile.SYMTYPE, "hard": tarfile.LNKTYPE, "device": tarfile.CHRTYPE}[kind]
         entry.linkname, entry.size = "../../../../etc/passwd", 0
-    try:
+    with suppress(UnicodeError, ValueError):  # names that tarfile itself does not write
         archive.addfile(entry, io.BytesIO(content))
-    except (ValueError, UnicodeError):
-        pass  # tarfile itself writes no such name
 
 
 def images(round: Round) -> None:

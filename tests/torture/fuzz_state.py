@@ -162,8 +162,18 @@ def _filled(shape: tuple[int, ...], kind: str, value: float) -> Any:
 
 OPTIONS = st.dictionaries(
     st.sampled_from(
-        ["num_classes", "memory_size", "seed", "boundaries", "boundary_patience", "statistics", "average"]
-        + ["predict_by", "predict_among", "engine"]
+        [
+            "num_classes",
+            "memory_size",
+            "seed",
+            "boundaries",
+            "boundary_patience",
+            "statistics",
+            "average",
+            "predict_by",
+            "predict_among",
+            "engine",
+        ]
     ),
     st.one_of(SCALARS, TREES),
     max_size=3,

@@ -4,7 +4,9 @@ import ctypes
 import os
 import shutil
 import subprocess
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -72,8 +74,6 @@ def _as_first(act: Callable[[], None]) -> None:
         except SystemExit as stop:
             code = int(stop.code or 0)
         except BaseException:
-            import traceback
-
             traceback.print_exc()
             code = 70
         os._exit(code)
@@ -106,7 +106,8 @@ def two_namespaces(round: Round) -> None:
             place.mkdir()
             victim.prepare(place, Random(round.seed))
         to_the_end(victim, straight)
-        codes = _both(folder, lambda v=victim: v.go(shared), lambda v=victim: v.go(shared), (0, 2))  # type: ignore[misc]
+        go = partial(victim.go, shared)
+        codes = _both(folder, go, go, (0, 2))
         if 0 not in codes or (codes != [0, 0] and not isinstance(victim, Training)):
             raise Broken("lost", f"{type(victim).__name__}: of two, both must end well, or one train: {codes}")
         if victim.bits(shared) != victim.bits(straight):
@@ -116,7 +117,7 @@ def two_namespaces(round: Round) -> None:
 
 
 def _both(folder: Path, one: Callable[[], None], other: Callable[[], None], codes: tuple[int, ...] = (0,)) -> list[int]:
-    children = [Child(lambda a=act: _as_first(a), folder / f"said-{n}") for n, act in enumerate((one, other))]  # type: ignore[misc]
+    children = [Child(partial(_as_first, act), folder / f"said-{n}") for n, act in enumerate((one, other))]
     found = [child.end() for child in children]
     if not set(found) <= set(codes):
         raise Broken("lost", f"two at once ended with {found}: {[child.words() for child in children]}")
@@ -140,7 +141,7 @@ def small_disk(round: Round) -> None:
         room = used + 8192 + round.random.randrange(max(4096, int(1.5 * (need - used))))
         round.now({"victim": type(victim).__name__, "room": room})
         _small(place, f"{room // 1024}k", again=True)
-        _go_badly(lambda: victim.go(beaten), round)  # noqa: B023 - it ends within this turn
+        _go_badly(partial(victim.go, beaten), round)
         victim.check(beaten)
         _small(place, "64m", again=True)
         _go_on(victim, beaten, straight)
@@ -157,14 +158,14 @@ def little_memory(round: Round) -> None:
         to_the_end(victim, straight)
         extra = int(2 ** round.random.uniform(16, 28))
         round.now({"victim": type(victim).__name__, "extra": extra})
-
-        def act(victim: Victim = victim, beaten: Path = beaten, extra: int = extra) -> None:
-            limit_memory(extra)
-            victim.go(beaten)
-
-        _go_badly(act, round)
+        _go_badly(partial(_limited, extra, victim, beaten), round)
         victim.check(beaten)
         _go_on(victim, beaten, straight)
+
+
+def _limited(extra: int, victim: Victim, folder: Path) -> None:
+    limit_memory(extra)
+    victim.go(folder)
 
 
 def _go_badly(act: Callable[[], None], round: Round) -> None:
