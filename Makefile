@@ -27,11 +27,11 @@ test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and 
 	$(BIN)/python -m pytest -n 0 -m extras -rs
 
 torture: $(VENV)/.extras  ## kills, bad inputs, small disks, little memory, for MINUTES=30 (docs/reliability.md)
-	PYTHONPATH=tests $(BIN)/python -m torture --minutes $(MINUTES)
+	PYTHONPATH=tests $(BIN)/python -m torture $(if $(AGAIN),--again $(AGAIN),--minutes $(MINUTES))
 
 audit: $(VENV)/.installed  ## known advisories of the versions in constraints.txt; asks pypi.org
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+	$(BIN)/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 lint: $(VENV)/.installed  ## style, layers and types
 	$(BIN)/ruff check .

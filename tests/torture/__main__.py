@@ -79,10 +79,13 @@ def main() -> int:
     campaign = Campaign(attacks, asked.seed, folder.absolute(), say)
     say(f"seed {asked.seed}; {asked.at_once} at once on {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"torch {torch.__version__}; what fails is kept in {folder}")  # fmt: skip
-    if asked.short or asked.again:
-        campaign.once({each.name: each.short if asked.short else each.size for each in attacks}, asked.at_once)
-    else:
-        campaign.work(asked.minutes, asked.at_once)
+    try:
+        if asked.short or asked.again:
+            campaign.once({each.name: each.short if asked.short else each.size for each in attacks}, asked.at_once)
+        else:
+            campaign.work(asked.minutes, asked.at_once)
+    finally:
+        campaign.close()
     say(campaign.table())
     return int(campaign.broken > 0)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torture.attack import Attack, Round
-from torture.child import Child
+from torture.child import Child, family
 
 ROUND_LIMIT = 1800.0  # seconds after which a round hangs; commands within it have their own limit
 KINDS = ("lost", "mismatch", "traceback", "hang", "drift")
@@ -74,6 +74,11 @@ class Campaign:
         self.scores[attack.name].rounds += 1
         self.under_way[place.name] = attack, int(seed), Child(act, place / "round-said")
 
+    def close(self) -> None:
+        """End what is under way, if somebody stops the campaign."""
+        for _, _, child in self.under_way.values():
+            _end_family(child)
+
     def collect(self) -> None:
         """Take in the rounds that have ended, or should have."""
         for name, (attack, seed, child) in list(self.under_way.items()):
@@ -82,8 +87,7 @@ class Campaign:
                 continue
             del self.under_way[name]
             if child.code is None:
-                child.kill()
-                child.wait(10)
+                _end_family(child)
             score = self.scores[attack.name]
             score.seconds += time.monotonic() - child.begun
             report = {"counts": {}, "notes": {}, "broken": [self._dead(place, child, late)]}
@@ -114,7 +118,7 @@ class Campaign:
         lines = what.strip().splitlines()
         raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
         self.say(f"BROKEN {attack.name} seed {seed}, {kind}: {(raised or lines)[-1][:300]}")
-        self.say(f"  again: PYTHONPATH=tests python -m torture --again {attack.name}:{seed}; as a test: {file}")
+        self.say(f"  again: make torture AGAIN={attack.name}:{seed}; as a test: {file}")
 
     @property
     def broken(self) -> int:
@@ -134,6 +138,12 @@ class Campaign:
                 total.counts.update(score.counts)
                 total.broken.update(score.broken)
         return "\n".join([*lines, _row("all", total)])
+
+
+def _end_family(child: Child) -> None:
+    """End a round with all that it has started."""
+    child.kill(lambda _: family(child.pid))
+    child.wait(10)
 
 
 def _row(name: str, score: Score) -> str:

@@ -71,16 +71,27 @@ class Child:
 
 def session(leader: int) -> list[int]:
     """The processes of a session, its leader first if it is alive."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[3]) == leader and fields[0] != "Z":
-                found.append(int(entry))
+    found = [pid for pid, _, theirs in _processes() if theirs == leader]
     return sorted(found, key=lambda pid: (pid != leader, pid))
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it has started, in whatever session they are."""
+    found, processes = [pid], _processes()
+    for elder in found:  # which grows meanwhile
+        found += [child for child, parent, _ in processes if parent == elder]
+    return found
+
+
+def _processes() -> list[tuple[int, int, int]]:
+    """Number, parent and session of every process that is alive."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended
+            state, parent, _, theirs = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:4]
+            if state != "Z":
+                found.append((int(entry), int(parent), int(theirs)))
+    return found
 
 
 def command(*words: object) -> None:
