@@ -103,7 +103,7 @@ class Save:
     def go(self, folder: Path) -> None:
         try:
             self._learn(folder, folder / "state")
-        except (S6modError, OSError) as error:  # a program of one's own would tell it
+        except (S6modError, OSError, MemoryError, RuntimeError) as error:  # torch's own, within a step
             print(error)
             sys.exit(2)
 
