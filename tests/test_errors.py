@@ -13,7 +13,7 @@ from s6mod.errors import ResourceError, memory_for
 )
 def test_memory_that_runs_out_is_told_with_what_to_do(error):
     with (
-        pytest.raises(ResourceError, match="expected enough memory for a test, got: .+; do less"),
+        pytest.raises(ResourceError, match=r"expected enough memory for a test, got: .+; do less"),
         memory_for("a test", "do less"),
     ):
         raise error
