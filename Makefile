@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all package lint tables clean
+MINUTES ?= 30
+
+.PHONY: demo test test-all torture audit package lint tables clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, this is " + sys.version'
@@ -26,6 +28,13 @@ test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and 
 
 package:  ## wheel and source archive: built, looked into, installed into an empty environment and used
 	PYTHON=$(PYTHON) .ci/package
+
+torture: $(VENV)/.extras  ## kills, bad inputs, small disks, little memory, for MINUTES=30 (docs/reliability.md)
+	PYTHONPATH=tests $(BIN)/python -m torture $(if $(AGAIN),--again $(AGAIN),--minutes $(MINUTES))
+
+audit: $(VENV)/.installed  ## known advisories of the versions in constraints.txt; asks the public database
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 lint: $(VENV)/.installed  ## style, layers and types
 	$(BIN)/ruff check .

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # How torch says that memory is not there, on a CPU or a GPU, or that nobody could have so much.
-_SHORT = ("can't allocate memory", "not enough memory", "out of memory", "storage size calculation overflowed")
+_SHORT = (
+    "can't allocate memory", "not enough memory", "out of memory", "storage size calculation overflowed",
+    "could not create a primitive",
+)  # fmt: skip
 
 
 def printable(text: str) -> str:

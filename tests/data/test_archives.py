@@ -92,6 +92,12 @@ def test_links_in_a_zip_are_refused(target):
     assert os.listdir(target) == []
 
 
+def test_a_member_of_a_zip_without_a_name_is_refused(target):
+    write_zip(target.parent / "nameless.zip", {"a": b"one"}, lambda info: setattr(info, "filename", ""))
+    with pytest.raises(DataError, match="got a truncated or damaged one"):
+        unpack(target.parent / "nameless.zip", target)
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_name_that_comes_twice_is_refused(target):
     for names in (["a", "a"], ["a", "./a"], ["a", "a/b"]):

@@ -1,6 +1,8 @@
 """submitit's local executor: jobs as it makes them for SLURM, run as processes of this machine."""
 
+import os
 import signal
+import time
 
 import pytest
 
@@ -9,6 +11,15 @@ from s6mod.errors import ConfigError
 pytestmark = pytest.mark.extras
 
 
+@pytest.fixture
+def no_slurm(monkeypatch):
+    """A machine without it, whatever is installed."""
+    import submitit
+
+    monkeypatch.setattr(submitit.SlurmExecutor, "affinity", classmethod(lambda cls: -1))
+
+
+@pytest.mark.usefixtures("no_slurm")
 def test_a_job_killed_and_a_job_at_its_time_limit_change_no_bit_of_any_result(tmp_path, grid, strike, log):
     from s6mod.experiments.launch_slurm import SlurmLauncher
 
@@ -88,6 +99,8 @@ def test_what_slurm_refuses_after_it_took_some_is_tried_again(monkeypatch):
     answers = iter([True, False, True, *[False] * (launch_slurm.REFUSALS + 1)])
 
     class Executor:
+        cluster = "slurm"
+
         def map_array(self, function, packs):
             if not next(answers):
                 raise FailedJobError("over the limit.")
@@ -134,3 +147,69 @@ def test_an_option_of_sbatch_that_is_none_is_one_sentence(tmp_path, word):
 
     with pytest.raises(ConfigError, match="expected an option of sbatch"):
         SlurmLauncher.checked(tmp_path, "cpu", False, 60, [word])
+
+
+def test_srun_without_sbatch_is_one_sentence(tmp_path, monkeypatch):
+    from s6mod.experiments.launch_slurm import SlurmLauncher
+
+    command = tmp_path / "srun"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"expected sbatch beside srun .* got no such command here; start the sweep"):
+        SlurmLauncher.checked(tmp_path, "cpu", False, 60, [])
+
+
+def test_a_refusal_is_told_by_the_lines_that_say_why():
+    from s6mod.experiments.launch_slurm import _refused
+
+    said = "ran into an error:\nsbatch: unrecognized option '--x=1'\nTry \"sbatch --help\" for more information\n"
+    assert "got: sbatch: unrecognized option '--x=1'; mend" in str(_refused(Exception(said), 1))
+
+
+@pytest.mark.parametrize(
+    ("queue", "ended"), [("echo PENDING", False), ("echo 'Invalid job id specified' >&2; exit 1", True)]
+)
+def test_a_preempted_job_that_waits_in_the_queue_is_waited_for(tmp_path, monkeypatch, queue, ended):
+    """sacct says PREEMPTED of it until it runs again."""
+    from s6mod.experiments.launch_slurm import _alive
+
+    command = tmp_path / "squeue"
+    command.write_text(f"#!/bin/sh\n{queue}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert _alive("31_4", "PREEMPTED") is not ended
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [("JobState=RUNNING\n PreemptTime=2026-11-18T12:24:40", True), ("JobState=RUNNING\n PreemptTime=None", False),
+     ("JobState=CANCELLED\n PreemptTime=2026-11-18T12:24:40", False)],
+)  # fmt: skip
+def test_a_job_knows_that_it_is_preempted_and_not_cancelled(tmp_path, monkeypatch, shown, wanted):
+    from s6mod.experiments.launch_slurm import preempted
+
+    command = tmp_path / "scontrol"
+    command.write_text(f'#!/bin/sh\n[ "$3" = 31_4 ] && echo "{shown}"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for name, value in {"SLURM_ARRAY_JOB_ID": "31", "SLURM_ARRAY_TASK_ID": "4", "SUBMITIT_EXECUTOR": "slurm"}.items():
+        monkeypatch.setenv(name, value)
+    assert preempted() is wanted
+    monkeypatch.delenv("SUBMITIT_EXECUTOR")
+    assert not preempted()
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_a_sweep_that_is_stopped_where_there_is_no_slurm_says_no_traceback(tmp_path, grid, strike, log, capfd):
+    from s6mod.experiments.launch_slurm import SlurmLauncher
+
+    out = tmp_path / "slurm"
+    todo = grid.jobs(out)[:1]
+    stopped = strike(todo[0].folder, signal.SIGTERM, os.getpid())
+    outcome = SlurmLauncher(out, gpu=False, workers=1).launch(todo, log)
+    assert stopped.struck is not None
+    assert outcome.signal == signal.SIGTERM
+    time.sleep(2)  # submitit's process says its last word after ours
+    assert capfd.readouterr().err == ""
+    assert "KeyboardInterrupt" in (out / ".slurm" / "local.log").read_text()

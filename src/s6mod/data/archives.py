@@ -98,6 +98,8 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
                 raise _special(member.filename, archive)
             if member.flag_bits & 1:
                 raise DataError(f"expected an archive without a password, got {archive}; unpack it yourself")
+            if not member.filename:
+                raise _damaged(archive)
             if member.is_dir():
                 yield member.filename, None
             else:

@@ -1,14 +1,18 @@
 """The SLURM launcher (extra ``slurm``): job arrays through submitit, several runs packed into each GPU job.
 
-Before its time limit a job saves the state of its runs and is queued again. Where there is no SLURM, submitit's local
-executor runs the jobs as processes of this machine.
+Before its time limit, or when it is preempted, a job saves the state of its runs and is queued again. Where there is no
+SLURM, submitit's local executor runs the jobs as processes of this machine.
 """
 
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -29,6 +33,7 @@ LIMITS = 1000  # time limits that one job may meet
 ARRAY = 1000  # jobs in flight unless told; what SLURM allows in an array unless set otherwise
 STOP_SECONDS = 60.0
 REFUSALS, REFUSED_SECONDS = 6, 5.0  # a job that has ended counts against limits until SLURM has cleared it away
+LOG = "local.log"  # what submitit's processes say where there is no SLURM
 SENT = "_submitted.pkl"  # submitit's file of a job, after its id
 LIVE = (
     "PENDING",
@@ -59,6 +64,10 @@ class SlurmLauncher:
         require("submitit", "slurm")
         import submitit
 
+        if shutil.which("srun") and not shutil.which("sbatch"):  # submitit looks for srun alone
+            raise ConfigError(
+                "expected sbatch beside srun for --on slurm, got no such command here; start the sweep on a login node"
+            )
         options = {}
         for word in sbatch:
             key, equals, value = word.partition("=")
@@ -126,7 +135,9 @@ class _SlurmPool:
 
         for left in reversed(range(REFUSALS + 1 if self.trusted else 1)):
             try:
-                self.jobs += zip(self.executor.map_array(PackJob(), packs), packs, strict=True)
+                with _saying_into(self.executor.folder) if self.executor.cluster == "local" else nullcontext():
+                    jobs = self.executor.map_array(PackJob(), packs)
+                self.jobs += zip(jobs, packs, strict=True)
                 self.trusted = True
                 return
             except FailedJobError as error:  # sbatch refused
@@ -155,8 +166,23 @@ class _SlurmPool:
             time.sleep(1)
 
 
+@contextmanager
+def _saying_into(folder: Path) -> Iterator[None]:
+    """What processes that start meanwhile say goes to a file: submitit's own say a traceback when they are stopped."""
+    terminal = os.dup(2)
+    try:
+        with (folder / LOG).open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
 def _refused(error: Exception, number: int) -> ConfigError:
-    why = str(error).strip().splitlines()[-1].rstrip(".")
+    lines = str(error).strip().splitlines()
+    told = [line for line in lines if line.startswith("sbatch: ")] or lines[-1:]  # advice to read its help may follow
+    why = "; ".join(line.rstrip(".") for line in dict.fromkeys((told[0], told[-1])))
     return ConfigError(
         f"expected SLURM to take the jobs ({number}), got: {why}; "
         "mend --sbatch or --time-limit, or send fewer at once with --workers"
@@ -167,10 +193,22 @@ def _over(job: Any) -> bool:
     """Whether a job has ended and is not queued again."""
     if not job.done():
         return False
-    if job.paths.result_pickle.exists() or job.state not in LIVE:
+    if job.paths.result_pickle.exists() or not _alive(job.job_id, job.state):
         return True
-    job.watcher._finished.discard(job.job_id)  # submitit takes a suspended job for ended and would ask no more
+    job.watcher._finished.discard(job.job_id)  # submitit takes it for ended, if suspended say, and would ask no more
     return False
+
+
+def _alive(number: str, state: str | None) -> bool:
+    """Whether a job has not ended, by what sacct says.
+
+    Of a preempted job that waits to run again, sacct says PREEMPTED until it does; the queue knows better.
+    """
+    if state != "PREEMPTED":
+        return state in LIVE
+    command = ["squeue", "--noheader", "--format=%T", f"--jobs={number}"]
+    answer = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - no shell; a number of SLURM's own
+    return bool(answer.stdout.strip()) if answer.returncode == 0 else "Invalid job id" not in answer.stderr
 
 
 def jobs_begun(folder: Path, jobs: Sequence[Job]) -> list[tuple[Any, Pack]]:
@@ -188,7 +226,7 @@ def jobs_begun(folder: Path, jobs: Sequence[Job]) -> list[tuple[Any, Pack]]:
     states = _states(folder, {number.partition("_")[0] for number in unsettled}) if unsettled else {}
     found = []
     for number in unsettled:
-        if states.get(number, {}).get("State") not in LIVE:
+        if not _alive(number, states.get(number, {}).get("State")):
             continue
         pack: Pack = DelayedSubmission.load(folder / f"{number}{SENT}").args[0]
         here = tuple(each for each in pack.jobs if each.folder in wanted)
@@ -217,8 +255,22 @@ def _states(folder: Path, arrays: Iterable[str]) -> dict[str, dict[str, str]]:
     return states
 
 
+def preempted() -> bool:
+    """Whether SLURM wants the place of this job for another one.
+
+    It then sends SIGTERM and waits, as for a job that is cancelled. One that ends meanwhile has ended for good.
+    """
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    number = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+    if number is None or os.environ.get("SUBMITIT_EXECUTOR") != "slurm":
+        return False
+    command = ["scontrol", "show", "job", number]
+    told = subprocess.run(command, capture_output=True, text=True).stdout  # noqa: S603 - no shell; our own number
+    return "JobState=RUNNING" in told and re.search(r"\bPreemptTime=\d", told) is not None
+
+
 class PackJob:
-    """What a job does: its pack, and on the signal that comes before the time limit, a polite stop and the queue.
+    """What a job does: its pack; before the time limit or when it is preempted, a polite stop and back to the queue.
 
     submitit would save and leave in the middle of a step; here the runs end their step and save first.
     """
@@ -242,7 +294,7 @@ class PackJob:
         signal.signal(signal.SIGUSR2, ask)
         report = pack.run()
         if report.stopped:
-            if asked:
+            if asked or preempted():
                 requeue(signal.SIGUSR2, None)
             sys.exit(128 + signal.SIGTERM)  # cancelled: no result, so that SLURM may queue it again if it wants
         return report
