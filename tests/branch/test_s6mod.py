@@ -316,6 +316,29 @@ def test_figures_tell_what_the_routing_does():
     assert torch.equal(figures["pattern_load"], first)  # what was read does not change under the reader
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("views", [1, 2])
+def test_many_classes_have_the_terms_and_figures_of_few(monkeypatch, views, mixed):
+    found = []
+    for few in (10**6, 0):
+        monkeypatch.setattr("s6mod.branch.routing.FEW", few)
+        torch.manual_seed(0)
+        branch = S6MOD(CHANNELS, 60, (HEIGHT, WIDTH), **{**SMALL, **ROUTED, "d_inner": 8, "frame": "orthogonal"})
+        random = torch.Generator().manual_seed(1)
+        results = []
+        for _ in range(4):
+            labels, partners = torch.randint(60, (2, B), generator=random)
+            mix = torch.rand(B, generator=random) * (torch.arange(B) > 2)
+            targets = Targets(labels, partners, mix) if mixed else labels
+            feature_map = torch.randn(views * B, CHANNELS, HEIGHT, WIDTH, generator=random)
+            results += branch(feature_map, torch.randn(B, 60, generator=random), targets).values()
+        figures = branch.figures()
+        assert len(figures["patterns"].unique()) > 2  # else little was compared
+        found.append([*results, *figures.values(), branch.scores(feature_map)])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_a_saved_branch_goes_on_as_if_it_had_not_stopped():
     branch = make(distance="relative", **ROUTED)
     branch(*batch(), LABELS)
