@@ -12,7 +12,7 @@ import functools
 import json
 from typing import Any
 
-from s6mod.config import digest, retired_in
+from s6mod.config import digest, retired_in, spelled
 from s6mod.errors import ConfigError
 from s6mod.registry import NamedConfig
 from s6mod.retired import without
@@ -67,7 +67,7 @@ def _complete_part(kind: type[NamedConfig] | None, own: Plain) -> Plain:
     """A method or branch with all its fields; as it is if nobody knows it."""
     if kind is None:
         return own
-    completed: Plain = _lay(_defaults_of(kind), without(own, retired_in(kind)))
+    completed: Plain = _lay(_defaults_of(kind), without(spelled(kind, own), retired_in(kind)))
     return completed
 
 
