@@ -58,7 +58,7 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     if measured := known.get(f"{learner}{own_view}"):
         ms, memory = measured["ms"], measured["memory_gib"]
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
-    steps = _steps(plain["stream"], data["images"], tasks)
+    steps = _steps(plain["stream"], data["images"], tasks) * plain.get("updates", 1)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
 
 
