@@ -22,7 +22,7 @@ START = {"method": {"name": "er", "network": {"width": 8}}, "average": 0.99, "pr
 
 
 def digits(rng, test):
-    """The 8x8 images of scikit-learn: a tenth of the classes' training images is held out."""
+    """The 8x8 images of scikit-learn: 20 of a class are held out."""
     from s6mod.data.digits import load_digits
 
     data = load_digits(8)
@@ -33,7 +33,7 @@ def digits(rng, test):
 def letters(rng, test):
     """Capital letters, 16x16, in the fonts that matplotlib brings, a little turned, larger or smaller, and noisy.
 
-    Each image has a font of its own: 40 of a letter are learned, 20 are not. Test letters are drawn by another seed.
+    40 of a letter are learned, 20 are held out. Test letters are drawn by another seed.
     """
     import matplotlib
     from PIL import Image, ImageDraw, ImageFont
@@ -59,12 +59,12 @@ def letters(rng, test):
 
 
 def photographs(rng, test):
-    """CIFAR-10: 150 images of a class are learned, 100 are not."""
+    """CIFAR-10: 100 images of a class are learned, 100 are held out."""
     from s6mod.data.catalog import load
 
     data = load("cifar10")
     x, y = data.train_images.numpy(), data.train_labels.numpy()
-    chosen = np.concatenate([rng.permutation(np.flatnonzero(y == label))[:250] for label in range(10)])
+    chosen = np.concatenate([rng.permutation(np.flatnonzero(y == label))[:200] for label in range(10)])
     train_x, train_y, held_x, held_y = split(x[chosen], y[chosen], 100, rng)
     return (train_x, train_y, data.test_images.numpy(), data.test_labels.numpy()) if test else (
         train_x, train_y, held_x, held_y

@@ -23,12 +23,12 @@ def options(method, word):
 def test_a_word_stands_for_options_that_are_stored(method):
     published, light = (options(method, word) for word in ("published", "light"))
     assert published == methods.configure(method).augment
-    assert (light.scale, light.flip_probability, light.grey_probability) == ((0.6, 1.0), 0.0, 0.0)
+    assert (light.scale, light.flip_probability, light.grey_probability) == ((0.8, 1.0), 0.0, 0.0)
     assert type(light) is type(published)
     assert options(method, "none") is None
     plain = methods.configure({"name": method, "augment": "light"}).plain()
     assert methods.configure(plain).augment == light
-    assert plain["augment"]["scale"] == [0.6, 1.0]
+    assert plain["augment"]["scale"] == [0.8, 1.0]
 
 
 def test_light_changes_no_colour():

@@ -18,7 +18,7 @@ def words(**light: Any) -> Words:
 
     ``light`` leaves a letter the letter it is: a little larger or aside, but not mirrored, and with its colours.
     """
-    light |= {"scale": [0.6, 1.0], "flip_probability": 0.0, "grey_probability": 0.0}
+    light |= {"scale": [0.8, 1.0], "flip_probability": 0.0, "grey_probability": 0.0}
     return {"none": None, "light": light, "published": {}}
 
 

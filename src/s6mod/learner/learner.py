@@ -6,7 +6,7 @@ needs and hands it to the engine; it knows nothing of data sets or the command l
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, get_args, overload
 
 import numpy as np
 import torch
@@ -22,12 +22,14 @@ from s6mod.engine.average import Average, average_of
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
-from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
+from s6mod.engine.settings import Engine, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
-from s6mod.learner.config import LearnerConfig
+from s6mod.learner.advice import NCM, Advice
+from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.peer import make_peer
+from s6mod.learner.preset import EVERYDAY, composed
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
@@ -60,44 +62,36 @@ class _Host(Config):
 class Learner:
     """Learns from a stream seen once, in small batches, with classes arriving over time.
 
-    >>> learner = Learner(method="er", branch="s6mod", num_classes=10, memory_size=500)
+    >>> learner = Learner(num_classes=10)
     >>> learner.learn(x, y)          # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,)
     >>> learner.predict(x)           # labels (B,)
+
+    Without a method it starts from the preset ``everyday``, with one, as in ``Learner("er", "s6mod", num_classes=10)``,
+    from the defaults of ``LearnerConfig``, whose fields are the options.
     """
 
     def __init__(
         self,
-        method: str | dict[str, Any] | MethodConfig = "er",
+        method: str | dict[str, Any] | MethodConfig | None = None,
         branch: str | dict[str, Any] | BranchConfig | None = None,
-        *,
-        num_classes: int,
-        memory_size: int = 1000,
-        seed: int = 0,
-        boundaries: str = "given",
-        boundary_patience: int = 20,
-        updates: int = 1,
-        statistics: str = "running",
-        average: float | None = None,
-        predict_by: str = "auto",
-        predict_among: str = "all",
-        engine: dict[str, Any] | EngineConfig | None = None,
+        **options: Unpack[LearnerOptions],
     ) -> None:
-        values = {
-            "method": _plain(methods.configure(method)),
-            "branch": None if branch is None else _plain(branches.configure(branch)),
-            "num_classes": num_classes,
-            "memory_size": memory_size,
-            "seed": seed,
-            "boundaries": boundaries,
-            "boundary_patience": boundary_patience,
-            "updates": updates,
-            "statistics": statistics,
-            "average": average,
-            "predict_by": predict_by,
-            "predict_among": predict_among,
-            "engine": _plain(engine or {}),
-        }
-        self._setup(LearnerConfig.parse(values))
+        given = {name: _plain(value) for name, value in options.items() if name != "engine" or value is not None}
+        if branch is not None:
+            given["branch"] = _plain(branches.configure(branch))
+        if method is None:
+            config = composed(EVERYDAY, given)
+        else:
+            config = LearnerConfig.parse(given | {"method": _plain(methods.configure(method))})
+        self._setup(config)
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> "Learner":
+        """A fresh learner by a preset, ``everyday`` or a cell as ``er+s6mod/cifar100/2000``, with changes on top.
+
+        Changes are what a learner is made with; options of method, branch and engine are changed one by one.
+        """
+        return cls.from_config(composed(name, changes))
 
     @classmethod
     def from_config(cls, config: LearnerConfig) -> "Learner":
@@ -131,6 +125,7 @@ class Learner:
         self.steps = 0  # batches learned
         self.image_shape: tuple[int, int, int] | None = None
         self._quiet = 0  # batches since the last new class
+        self._advice = Advice()
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
         self.turn = Turn()
 
@@ -277,10 +272,17 @@ class Learner:
         return cast(NDArray[np.float32], shares.numpy()) if isinstance(x, np.ndarray) else shares
 
     def evaluate(self, x: Images, y: Labels) -> float:
-        """The share of images whose label is predicted, in percent."""
-        guesses = self._chosen(x).argmax(1).cpu()
-        hits = guesses == as_labels(y, self.config.num_classes, len(guesses))
-        return 100 * hits.sum().item() / len(hits)
+        """The share of images whose label is predicted, in percent.
+
+        Warns, once, where nearest means have far more: now and then it looks at them too.
+        """
+        looks = self.primary != NCM and NCM in self.config.tables and self._advice.due(self.steps)
+        tables = self.scores(x) if looks else {self.primary: self._chosen(x)}
+        guesses = tables[self.primary].argmax(1).cpu()
+        labels = as_labels(y, self.config.num_classes, len(guesses))
+        if looks:
+            self._advice.look(tables, self.primary, labels)
+        return 100 * (guesses == labels).sum().item() / len(labels)
 
     @property
     def primary(self) -> str:

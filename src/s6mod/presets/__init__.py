@@ -1,7 +1,8 @@
 """Presets: readable YAML, one file for the data sets, one for each method that differs by data set, one for the branch.
 
-A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. Nothing here
-imports torch: what the values mean is known to the configuration classes alone.
+A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. ``learners`` has
+settings that are made for no data set, by a word. Nothing here imports torch: what the values mean is known to the
+configuration classes alone.
 """
 
 import functools
@@ -10,7 +11,11 @@ from typing import Any
 
 import yaml
 
-from s6mod.config import merge
+from s6mod.config import merge, nearest
+from s6mod.errors import ConfigError
+
+# Of the data sets that have a preset, how many classes each has.
+CLASSES = {"digits": 10, "fashion-mnist": 10, "cifar10": 10, "cifar100": 100, "tiny-imagenet": 200}
 
 
 def datasets() -> tuple[str, ...]:
@@ -37,6 +42,38 @@ def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict
         for setting in settings:
             values = merge(values, {"branch": _read(branch).get(group, {}).get(setting, {})})
     return values
+
+
+def learner_preset(name: str) -> dict[str, Any]:
+    """The plain values of a run by a word (``everyday``), or of a cell: METHOD[+BRANCH]/DATA[/MEMORY].
+
+    Those of a cell have the number of classes of its data set.
+    """
+    if "/" not in name:
+        if name not in _read("learners"):
+            raise ConfigError(
+                f"expected a preset, got {name!r}; {nearest(name, _read('learners'))} "
+                "(or METHOD[+BRANCH]/DATA/MEMORY, such as er+s6mod/cifar100/2000)"
+            )
+        return dict(_read("learners")[name])
+    learner, data, *memory = name.split("/")
+    if data not in CLASSES:
+        raise ConfigError(f"expected a data set that has a preset in {name!r}, got {data!r}; {nearest(data, CLASSES)}")
+    if len(memory) > 1 or not all(size.isdecimal() for size in memory):
+        raise ConfigError(
+            f"expected METHOD[+BRANCH]/DATA/MEMORY, got {name!r}; give the memory as a number and changes as keywords"
+        )
+    method, branch = split_learner(learner)
+    values = preset(method, branch or "none", data, int(memory[0]) if memory else None)
+    return values | {"num_classes": CLASSES[data]}
+
+
+def split_learner(learner: str) -> tuple[str, str]:
+    """The method and the branch in METHOD[+BRANCH]; without one the branch is empty."""
+    if "+" not in learner or learner.endswith("+"):  # the name of a method may end so, as der++ does
+        return learner, ""
+    method, _, branch = learner.rpartition("+")
+    return method, branch
 
 
 def _lineage(method: str) -> list[str]:

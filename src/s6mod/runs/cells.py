@@ -20,7 +20,7 @@ from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError
 from s6mod.files import expanded
 from s6mod.methods import methods
-from s6mod.presets import datasets, preset
+from s6mod.presets import datasets, preset, split_learner
 from s6mod.runs.completion import run_defaults
 
 PLACED = {"memory_size", "seed"}  # fields that are said otherwise than as changes
@@ -100,8 +100,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
     """
     learner, *rest = text.strip().split("/")
-    plain = "+" not in learner or learner.endswith("+")  # the name of a method may end so, as der++ does
-    method, plus, branch = (learner, "", "") if plain else learner.rpartition("+")
+    method, branch = split_learner(learner)
     changes = tuple(part for part in rest if "=" in part)
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
@@ -111,7 +110,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
         name, root = place[0], None
     if method not in SHARED and method not in methods:
         raise _unknown("method", method, text, methods.hint(method, *SHARED))
-    if plus and branch != "none" and branch not in branches:
+    if branch not in ("", "none") and branch not in branches:
         raise _unknown("branch", branch, text, branches.hint(branch, "none"))
     if root is None and name not in datasets():
         _check_prepared(name, folder, text)
@@ -121,9 +120,9 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
         memory = int(place[1])
     if memory is None:
         memory = int(preset(method, "none", name, None).get("memory_size") or run_defaults()["memory_size"])
-    if not plus and any(whole_field(change) != change for change in changes):
+    if not branch and any(whole_field(change) != change for change in changes):
         raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
-    return Cell(method, branch if plus else "none", name, memory, changes, root)
+    return Cell(method, branch or "none", name, memory, changes, root)
 
 
 def parse_all(
