@@ -53,8 +53,8 @@ def avalanche(tasks, test, network):
 
 
 def capymoa(tasks, test, network):
-    from capymoa.core.torch.ann import Perceptron
     from capymoa.classifier import Finetune
+    from capymoa.core.torch.ann import Perceptron
     from capymoa.ocl.evaluation import ocl_train_eval_loop
     from capymoa.ocl.strategy import ExperienceReplay
     from capymoa.stream import Schema
