@@ -33,6 +33,7 @@ lint: $(VENV)/.installed  ## style, layers and types
 tables: $(VENV)/.installed  ## what is written from the records in results/
 	$(BIN)/s6mod runs adopt results
 	$(BIN)/s6mod table --write docs/reproduction.md
+	$(BIN)/s6mod study plug-in --write docs/plug-in.md
 	$(BIN)/python benchmarks/readme.py
 	$(BIN)/python benchmarks/commits.py
 

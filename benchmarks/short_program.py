@@ -1,8 +1,11 @@
-"""The shortest program of three libraries on the same work: python benchmarks/short_program.py LIBRARY SEEDS [NETWORK]
+"""The shortest program of three libraries on the same work.
+
+    python benchmarks/short_program.py LIBRARY SEEDS [NETWORK [STEPS]]
 
 LIBRARY is s6mod, avalanche or capymoa, each in an environment of its own (docs/defaults.md). The work: digits of
 scikit-learn, five tasks of two classes in the seed's order, one pass, batches of ten, a memory of 1000 images. NETWORK
 is mlp, the one that the library's own examples have, or resnet, the network of s6mod's preset; s6mod has only that.
+STEPS are those of the others for each batch: 1, as in their examples, or more, with 64 replayed images if they can.
 Seeds below 100 are judged by test images, others by training images that are held out.
 """
 
@@ -16,7 +19,7 @@ import torch
 MEMORY, BATCH, TASKS = 1000, 10, 5
 
 
-def s6mod(tasks, test, network):
+def s6mod(tasks, test, network, steps):
     from s6mod import Learner
 
     learner = Learner(num_classes=10, seed=torch.initial_seed())
@@ -27,7 +30,7 @@ def s6mod(tasks, test, network):
     return learner.evaluate(x, y)
 
 
-def avalanche(tasks, test, network):
+def avalanche(tasks, test, network, steps):
     from avalanche.benchmarks import tensors_benchmark
     from avalanche.models import SimpleMLP
     from avalanche.training.supervised import Replay
@@ -41,8 +44,9 @@ def avalanche(tasks, test, network):
         optimizer=Adam(model.parameters()),
         criterion=CrossEntropyLoss(),
         mem_size=MEMORY,
+        batch_size_mem=None if steps == 1 else 64,
         train_mb_size=BATCH,
-        train_epochs=1,
+        train_epochs=steps,
         evaluator=None,
     )
     for experience in benchmark.train_stream:
@@ -52,7 +56,7 @@ def avalanche(tasks, test, network):
     return 100 * (model(x).argmax(1) == y).float().mean().item()
 
 
-def capymoa(tasks, test, network):
+def capymoa(tasks, test, network, steps):
     from capymoa.classifier import Finetune
     from capymoa.core.torch.ann import Perceptron
     from capymoa.ocl.evaluation import ocl_train_eval_loop
@@ -63,7 +67,7 @@ def capymoa(tasks, test, network):
     pixels = [str(number) for number in range(tasks[0][0][0].numel())]
     schema = Schema.from_custom([*pixels, "digit"], "digit", {"digit": [str(number) for number in range(10)]})
     model = Perceptron(schema) if network == "mlp" else resnet()
-    learner = ExperienceReplay(Finetune(schema, model), buffer_size=MEMORY)
+    learner = ExperienceReplay(Finetune(schema, model), buffer_size=MEMORY, repeat=steps)
     train, judged = ([DataLoader(TensorDataset(*task), BATCH) for task in part] for part in (tasks, test))
     return 100 * float(ocl_train_eval_loop(learner, train, judged).accuracy_final)
 
@@ -111,14 +115,15 @@ def work(seed, network):
 
 def main():
     torch.set_num_threads(1)
-    library, seeds, *network = sys.argv[1:]
-    network = network[0] if network else "resnet" if library == "s6mod" else "mlp"
+    library, seeds, *more = sys.argv[1:]
+    network = more[0] if more else "resnet" if library == "s6mod" else "mlp"
+    steps = int(more[1]) if len(more) > 1 else 1
     first, _, last = seeds.partition("-")
     accuracies = []
     for seed in range(int(first), int(last or first) + 1):
         torch.manual_seed(seed)
         begun = time.process_time()
-        accuracies.append(globals()[library](*work(seed, network), network))
+        accuracies.append(globals()[library](*work(seed, network), network, steps))
         print(
             f"{library} {network} seed {seed}: {accuracies[-1]:.2f} %, {time.process_time() - begun:.0f} CPU s",
             flush=True,

@@ -3,6 +3,7 @@
 A test runs on the CPU, on every machine, unless it is marked ``gpu``: only then is a CUDA device there.
 """
 
+import gc
 import os
 import sys
 
@@ -18,6 +19,12 @@ from stores import write_run  # noqa: F401 - a fixture
 
 torch.set_num_threads(1)
 gpu.hide()
+
+
+def pytest_collection_finish():
+    """Modules and tests stay to the end: the garbage collector need not go through them again and again."""
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_runtest_setup(item):

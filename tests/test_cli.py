@@ -18,7 +18,7 @@ from s6mod.cli.app import COMMANDS
 from s6mod.cli.commands import app
 from s6mod.config import merge
 from s6mod.learner import Learner
-from s6mod.runs import bench
+from s6mod.runs import bench, bench_growth
 from s6mod.runs.execute import Interrupted
 from s6mod.runs.name import run_hash
 from s6mod.runs.store import scan
@@ -304,6 +304,8 @@ def test_presets_hold_the_published_settings(call):
         (["--set=stream.tasks=&a [*a]"], "expected a YAML value after stream.tasks="),
         (["--seeds=0-100000000000"], "expected at most 10,000 seeds"),
         (["--set=branch.alpha=0.5"], "expected a branch for branch.alpha, got none; add --branch s6mod"),
+        (["--set=teacher.weight=1"], "expected a teacher for teacher.weight, got none; add --teacher mkd"),
+        (["--teacher=mkd", "--method=scr"], "expected no teacher on method 'scr', which has no logits"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(tmp_path, monkeypatch, arguments, hint, call):
@@ -336,6 +338,22 @@ def test_bench_prints_milliseconds_memory_and_ratio(call, monkeypatch):
     assert rows.keys() == {"er", "er+s6mod", "er+s6mod/method.memory_batch=8"}
     assert rows["er"]["ratio"] == 1
     assert all(row["ms_per_step"] > 0 and row["peak_bytes"] > 0 for row in rows.values())
+
+
+def test_bench_shows_what_growth_costs(call, monkeypatch):
+    monkeypatch.setattr(bench_growth, "AXES", {"classes": (10, 130), "memory": (8, 9), "image": (8, 16)})
+    monkeypatch.setattr(bench_growth, "TURNS", 1)
+    code, out, err = call("bench", "--growth", "--branches", "none,s6mod", "--width", 1, "--seconds", 0, "--json")
+    assert code == 0, err
+    rows = json.loads(out)["growth"]
+    axes = [("classes", 10), ("classes", 130), ("memory", 8), ("memory", 9), ("image", 8), ("image", 16)]
+    assert [(row["axis"], row["value"], row["learner"]) for row in rows] == [
+        (*at, learner) for at in axes for learner in ("er", "er+s6mod")
+    ]
+    for row in rows:
+        assert min(row["ms_per_step"], row["ms_per_prediction"]) > 0
+        if (row["axis"], row["value"]) in axes[::2]:
+            assert row["step_ratio"] == row["prediction_ratio"] == 1
 
 
 @pytest.mark.parametrize("change", ["engine.precision=float32", "statistics=memory", "stream.limit=9"])

@@ -6,6 +6,7 @@ the device arrays is scratch: a sample that is not kept is written there, so tha
 method may have values stored with each row, such as the logits of the step that stored it.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -41,6 +42,16 @@ class ReplayMemory:
         self.tasks = torch.full((size,), -1, dtype=torch.int64)
         self.filled = 0
         self.seen = 0  # samples offered so far
+
+    def widened(self, values: dict[str, tuple[int, ...]]) -> "ReplayMemory":
+        """The same with values of larger shapes beside each row; -inf stands where a row has none."""
+        memory = copy.copy(self)
+        memory.values = {}
+        for name, shape in values.items():
+            held = self.values[name]
+            memory.values[name] = held.new_full((self.size + 1, *shape), -torch.inf)
+            memory.values[name][tuple(slice(size) for size in held.shape)] = held
+        return memory
 
     def __len__(self) -> int:
         return self.filled

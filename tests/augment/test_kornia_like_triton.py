@@ -43,8 +43,8 @@ def assert_like_plain(device, x, params):
 
 
 @starts_the_interpreter
-def test_everything_here_holds_in_the_interpreter():
-    assert_holds_interpreted(__file__)
+def test_everything_here_holds_in_the_interpreter(tmp_path):
+    assert_holds_interpreted(__file__, tmp_path)
 
 
 # --- views ----------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ def assert_like_plain(given, map_size):
 
 
 @starts_the_interpreter
-def test_everything_here_holds_in_the_interpreter():
-    assert_holds_interpreted(__file__)
+def test_everything_here_holds_in_the_interpreter(tmp_path):
+    assert_holds_interpreted(__file__, tmp_path)
 
 
 @pytest.mark.parametrize("side", [1, 3, 5, 7])

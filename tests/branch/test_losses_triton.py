@@ -62,8 +62,8 @@ def assert_like_plain(term, tables):
 
 
 @starts_the_interpreter
-def test_everything_here_holds_in_the_interpreter():
-    assert_holds_interpreted(__file__)
+def test_everything_here_holds_in_the_interpreter(tmp_path):
+    assert_holds_interpreted(__file__, tmp_path)
 
 
 @pytest.mark.usefixtures("no_plain_term", "small_tiles")

@@ -2,11 +2,19 @@ import math
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from s6mod.branch import Targets
+from s6mod.branch import routing as module
 from s6mod.branch.routing import Routing
 
 HALVES = math.log(2)  # lambda0 for which closeness is 2 ** -distance
+
+
+@pytest.fixture(autouse=True, params=[256, 0], ids=["few", "many"])
+def _few(request, monkeypatch):
+    """Everything here holds for few classes, all compared with all, and for many."""
+    monkeypatch.setattr(module, "FEW", request.param)
 
 
 def features(*values):
@@ -67,7 +75,7 @@ def test_features_of_any_shape_are_flattened_and_carry_no_gradient():
 
 
 def test_uncertainty_is_the_mean_closeness_to_the_other_seen_classes():
-    sigma = three_classes().sigma
+    sigma = three_classes().uncertainty()
     torch.testing.assert_close(sigma[[0, 1, 3]], torch.tensor([5 / 16, 3 / 8, 3 / 16]))
     assert sigma[[2, 4]].tolist() == [1, 1]  # not seen: uncertain
 
@@ -85,15 +93,15 @@ def test_uncertainty_is_the_mean_closeness_to_the_other_seen_classes():
 )
 def test_the_number_of_patterns_follows_from_the_uncertainty(options, expected):
     made = three_classes(**options)
-    assert made.count(made.sigma)[[0, 1, 3]].tolist() == expected
+    assert made.count(made.uncertainty())[[0, 1, 3]].tolist() == expected
     assert made.count_for_targets(labels(0, 1, 3).soft(5)).tolist() == expected
 
 
 def test_one_class_alone_is_fully_uncertain():
     made = routing()
-    assert made.sigma.tolist() == [1] * 5
+    assert made.uncertainty().tolist() == [1] * 5
     update(made, features(1.0, 2.0), labels(3, 3))
-    assert made.sigma.tolist() == [1] * 5
+    assert made.uncertainty().tolist() == [1] * 5
     assert made.count_for_targets(labels(3).soft(5)).tolist() == [9]
 
 
@@ -118,7 +126,7 @@ def test_relative_distances_are_divided_by_their_running_mean():
     made = three_classes(distance="relative")
     torch.testing.assert_close(made.running_distance, torch.tensor(2.0))  # of 1, 3 and 2
     expected = (2**-0.5 + 2**-1.5) / 2
-    torch.testing.assert_close(made.sigma[0], torch.tensor(expected))
+    torch.testing.assert_close(made.uncertainty()[0], torch.tensor(expected))
     torch.testing.assert_close(made.sample_uncertainty(features(1.0)), torch.tensor([(2**-0.5 + 1 + 2**-1) / 3]))
     # Prototype 3 moves to 0.8 * 3 + 0.2 * 18 = 6: distances 1, 6 and 5, mean 4; the running mean moves by a fifth.
     update(made, features(18.0), labels(3))
@@ -130,15 +138,15 @@ def test_relative_distances_do_not_depend_on_the_scale_of_the_features():
     near, far = routing(distance="relative"), routing(distance="relative")
     update(near, features(0.0, 1.0, 3.0), labels(0, 1, 3))
     update(far, features(0.0, 1000.0, 3000.0), labels(0, 1, 3))
-    assert (near.sigma < 1).any()
-    torch.testing.assert_close(near.sigma, far.sigma)
+    assert (near.uncertainty() < 1).any()
+    torch.testing.assert_close(near.uncertainty(), far.uncertainty())
 
 
 def test_relative_distances_are_defined_with_one_class():
     made = routing(distance="relative")
     update(made, features(2.0), labels(1))
     assert made.running_distance == 0
-    assert made.sigma.tolist() == [1] * 5
+    assert made.uncertainty().tolist() == [1] * 5
     torch.testing.assert_close(made.sample_uncertainty(features(3.0)), torch.tensor([0.5]))
 
 
@@ -153,8 +161,49 @@ def test_distances_of_long_nearly_equal_features_keep_their_digits():
 def test_the_state_is_what_is_needed_to_go_on():
     made, resumed = three_classes(distance="relative"), routing(distance="relative")
     resumed.load_state_dict(made.state_dict())
-    assert torch.equal(resumed.sigma, made.sigma)
+    assert torch.equal(resumed.uncertainty(), made.uncertainty())
     for one in (made, resumed):
         update(one, features(9.0, 4.0), labels(1, 2))
     for ours, theirs in zip(made.buffers(), resumed.buffers(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("distance", ["absolute", "relative"])
+@pytest.mark.parametrize("aggregate", ["mean", "max"])
+def test_many_classes_are_routed_like_few(monkeypatch, aggregate, distance):
+    random = torch.Generator().manual_seed(0)
+    options = {"aggregate": aggregate, "distance": distance, "lambda0": 0.3 if distance == "absolute" else 1.0}
+    few, many = (Routing(30, 6, 40, **options) for _ in range(2))
+    found = set()
+    for step in range(20):
+        labels, partners = torch.randint(30, (2, 4), generator=random)
+        mix = torch.rand(4, generator=random) * (torch.arange(4) > 1) if step % 2 else None
+        targets = Targets(labels, partners if step % 2 else None, mix)
+        x, q = 3 * torch.randn(4, 6, generator=random) + 5, targets.soft(30)
+        counts = []
+        for limit, made in ((256, few), (0, many)):
+            monkeypatch.setattr(module, "FEW", limit)
+            made.update(x, targets.unmixed(q))
+            assert torch.equal(made.count_for_targets(q, 8), made.count_for_targets(q))
+            counts.append(made.count_for_targets(q, 4 if mix is None else 8))
+        assert torch.equal(*counts)
+        found.update(counts[0].tolist())
+        assert torch.equal(few.seen, many.seen)
+        torch.testing.assert_close(few.prototypes, many.prototypes)
+        torch.testing.assert_close(few.uncertainty(), many.uncertainty())
+    torch.testing.assert_close(few.sample_uncertainty(x), many.sample_uncertainty(x))
+    assert len(found) > 5  # else little was compared
+
+
+@pytest.mark.parametrize(("limit", "factor"), [(0, 2), (10**6, 4)])
+def test_the_arithmetic_of_many_classes_does_not_grow_with_their_square(monkeypatch, limit, factor):
+    monkeypatch.setattr(module, "FEW", limit)
+
+    def operations(classes):
+        made, q = Routing(classes, 8, 4), torch.eye(classes)[:5]
+        with FlopCounterMode(display=False) as counter:
+            made.update(torch.ones(5, 8), q)
+            made.count_for_targets(q, 5)
+        return counter.get_total_flops()
+
+    assert operations(800) / operations(400) == pytest.approx(factor, rel=0.2)

@@ -76,8 +76,8 @@ def assert_like_plain(classes, columns, sizes, device, **options):
 
 
 @starts_the_interpreter
-def test_everything_here_holds_in_the_interpreter():
-    assert_holds_interpreted(__file__)
+def test_everything_here_holds_in_the_interpreter(tmp_path):
+    assert_holds_interpreted(__file__, tmp_path)
 
 
 @pytest.mark.usefixtures("no_plain_update", "small_blocks")
@@ -217,7 +217,7 @@ class TestOnCuda:
     @pytest.mark.usefixtures("no_plain_update")
     @pytest.mark.parametrize("aggregate", ["mean", "max"])
     @pytest.mark.parametrize(
-        ("classes", "columns"), [(100, 2048), (10, 128), (200, 16384), (7, 1001), (2, 130), (1000, 512)]
+        ("classes", "columns"), [(100, 2048), (10, 128), (200, 16384), (7, 1001), (2, 130), (256, 512)]
     )
     def test_buffers_and_counts_are_those_of_the_plain_version(self, classes, columns, aggregate):
         assert_like_plain(classes, columns, (1, 10, 74, 148, 74, 400, 74), "cuda", aggregate=aggregate)
@@ -264,3 +264,32 @@ class TestOnCuda:
             assert torch.equal(count, step(eager, x, targets))
             for name in BUFFERS:
                 assert torch.equal(getattr(captured, name), getattr(eager, name)), name
+
+    def test_many_classes_are_left_to_the_plain_version_which_is_captured_too(self):
+        classes, options = 1000, {"lambda0": 0.2}
+        captured = Routing(classes, 512, 50, **options).cuda()
+        exact = Routing(classes, 512, 50, **options).cuda().double()
+        first, *later = batches(classes, 512, (74,) * 5, "cuda")
+        static_x, static_q, static_members = first[0].clone(), *given(first[1], classes)
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            step(captured, *first)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured.update(static_x, static_members)
+            count = captured.count_for_targets(static_q)
+
+        exact.update(first[0].double(), given(first[1], classes, torch.float64)[1])
+        for x, targets in later:
+            for place, value in zip((static_x, static_q, static_members), (x, *given(targets, classes)), strict=True):
+                place.copy_(value)
+            graph.replay()
+            q, members = given(targets, classes, torch.float64)
+            exact.update(x.double(), members)
+            fewest, most = (exact.count(q @ exact.uncertainty() * factor) for factor in (1 - 1e-4, 1 + 1e-4))
+            assert ((fewest <= count) & (count <= most)).all()
+            assert torch.equal(captured.seen, exact.seen)
+        assert len(count.unique()) > 2  # else little was compared

@@ -117,6 +117,7 @@ OTHER = {
     "variant": "plus",
     "view": "fresh",
     "d_inner": 8,
+    "frame": "orthogonal",
     "state_dim": 4,
     "dt_rank": 3,
     "num_patterns": 41,

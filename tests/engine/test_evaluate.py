@@ -154,7 +154,7 @@ def test_everything_that_could_predict_is_named_and_is_what_would_predict(method
     for weights, average in (("latest", None), ("averaged", 0.9)):
         for statistics in ("running", "memory"):
             alone = learned(method, BRANCH, 4, average=average, statistics=statistics, predict_by="ensemble")
-            tables = alone.scores(X) | alone._predict(X, "ensemble")
+            tables = alone.scores(X) | alone._tables(X, "ensemble")
             for by in names:
                 assert torch.equal(tables[by], found[f"{weights}/{statistics}/{by}"])
 

@@ -22,8 +22,8 @@ TASK = 7  # steps of a task
 
 
 @starts_the_interpreter
-def test_the_statements_below_hold_in_the_interpreter():
-    assert_holds_interpreted(__file__)
+def test_the_statements_below_hold_in_the_interpreter(tmp_path):
+    assert_holds_interpreted(__file__, tmp_path)
 
 
 # --- which of them run ----------------------------------------------------------------------------------------

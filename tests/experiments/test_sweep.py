@@ -138,6 +138,12 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     assert not narrow.measured
     assert narrow.ms < 0.5 * ocm.ms
     assert narrow.memory_gib < 0.5 * ocm.memory_gib
+    taught, both, own_view = (
+        cost(complete(parse(f"{name}+mkd/cifar100").values())) for name in ("er", "er+s6mod", "pcr")
+    )
+    assert er.ms < taught.ms < both.ms < own_view.ms
+    penalised = cost(complete(parse("er+confidence/cifar100").values()))
+    assert penalised == er
     short = cost(complete(parse("er/digits/200/stream.samples_per_task=20").values()))
     assert (short.steps, short.wants_gpu) == (10, False)
 

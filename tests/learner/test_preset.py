@@ -70,7 +70,7 @@ def test_a_learner_that_is_told_no_method_is_the_everyday_one():
 
 def test_a_learner_that_is_told_a_method_starts_from_the_defaults_of_the_fields():
     told = Learner("er", num_classes=10, engine=None).config
-    assert told == LearnerConfig.parse({"method": {"name": "er"}, "num_classes": 10})
+    assert told == LearnerConfig.parse({"method": {"name": "er"}, "num_classes": 10, "predict_among": "seen"})
     assert told.plain()["method"]["augment"]["scale"] == [0.2, 1.0]
 
 

@@ -325,7 +325,7 @@ def test_only_tables_that_need_the_memory_read_it():
     learner, (x, _) = later(), batch(9, (0, 1))
     learner.memory.images = None
     for name in ("head", "net1", "net2"):
-        assert learner._predict(x, name)[name].shape == (STREAM, 6)
+        assert learner._tables(x, name)[name].shape == (STREAM, 6)
 
 
 @pytest.mark.parametrize(("name", "view"), [("er-ccldc", "fresh"), ("ocm-ccldc", "shared"), ("ocm-ccldc", "fresh")])

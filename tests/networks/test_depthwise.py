@@ -57,8 +57,8 @@ def like_plain(shape, stride, device, dtype, tolerance):
 
 
 @starts_the_interpreter
-def test_everything_here_holds_in_the_interpreter():
-    assert_holds_interpreted(__file__)
+def test_everything_here_holds_in_the_interpreter(tmp_path):
+    assert_holds_interpreted(__file__, tmp_path)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs no kernels")

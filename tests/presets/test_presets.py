@@ -132,11 +132,27 @@ def test_a_cell_s_name_says_everything():
     assert [cell.name for cell in parse_all(["er,er+s6mod", "er"], memory=9)] == ["er/digits/9", "er+s6mod/digits/9"]
 
 
+@pytest.mark.parametrize("method", ["er", "der++"])
+def test_a_teacher_stands_behind_the_branch_or_in_its_place(method):
+    alone, joined = parse(f"{method}+mkd/digits/50"), parse(f"{method}+s6mod+mkd/digits/50/teacher.weight=2.0")
+    assert [(cell.method, cell.branch, cell.teacher) for cell in (alone, joined)] == [
+        (method, "none", "mkd"),
+        (method, "s6mod", "mkd"),
+    ]
+    assert joined.name == f"{method}+s6mod+mkd/digits/50/teacher.weight=2.0"
+    assert joined.base == alone.base == parse(f"{method}/digits/50")
+    plain = values(joined.name)
+    assert (plain["teacher"]["weight"], plain["branch"]["name"]) == (2.0, "s6mod")
+    assert RunConfig.parse(joined.values()).cell == f"{method}+s6mod+mkd/digits/50"
+    assert run_hash(values(alone.name)) != run_hash(values(f"{method}/digits/50"))
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("onpr/cifar10", "did you mean 'onpro'"),
         ("er+s6mode", "did you mean 's6mod'"),
+        ("er+mkf", "did you mean 'mkd'"),
         ("er/cifar1000/5", "did you mean 'cifar100'"),
         ("er/cifar10/many", "'many'"),
         ("er/cifar10/500/7", "'7'"),

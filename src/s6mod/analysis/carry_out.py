@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from s6mod.analysis.question import Question, answers
-from s6mod.analysis.study import Study
+from s6mod.analysis.study import Study, write_page
 from s6mod.columns import align
 from s6mod.errors import ConfigError
 from s6mod.experiments.perform import Means, ending, perform
+from s6mod.experiments.plan import print_plan
 from s6mod.experiments.sweep import numbers, sweep_of
 from s6mod.paper.render import show
 from s6mod.report.matrix_picture import require_matplotlib
@@ -30,6 +31,9 @@ class How:
     no_run: bool  # answer from what is finished
     yes: bool
     quiet: bool
+    plan: bool = False  # only say what would be run and what it costs
+    page: Path | None = None  # to write the answer to, in place of a folder
+    command: str = ""  # which the page names: it writes the page
 
 
 def carry_out(
@@ -37,14 +41,18 @@ def carry_out(
 ) -> tuple[int, list[str]]:
     """Run what is missing, answer from all finished runs, show and write the answer; exit code and last words."""
     folder = to or how.out / "studies" / question.name
-    check_figures(folder)
-    folders = [how.out, *(how.store if how.store is not None else [Path("results")])]
+    check_figures(folder if how.page is None else how.page.parent)
+    folders = how.store if how.store is not None else [Path("results")]
+    folders = folders if how.page is not None else [how.out, *folders]  # a page is of public records
     found = scan(folder for folder in folders if folder.is_dir() or folder in (how.store or []))
     warn(found.problems)
     wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
     place = elsewhere(how.means.device, how.data_root)
     todo = sweep_of(wanted, {}, place, how.out, found)
     console, outcome = Console(emoji=False), None
+    if how.plan:
+        print_plan(todo, console)
+        return 0, []
     if not how.no_run:
         outcome = perform(todo, how.means.launcher(todo, how.out), console, how.yes, how.quiet)
     runs = todo.finished()
@@ -52,7 +60,12 @@ def carry_out(
         names = {(run.hash, run.own_data) for run in runs}  # a sweep takes each in one precision, whichever it finds
         same = [run for run in found.finished if (run.hash, run.own_data) in names]
         every = {run.path: run for run in (*same, *runs)}
-        deliver(question.answer(answers(question, list(every.values()), todo.trainings, place)), folder, console)
+        study = question.answer(answers(question, list(every.values()), todo.trainings, place))
+        if how.page is None:
+            deliver(study, folder, console)
+        else:
+            write_page(study, how.page, how.command)
+            console.print(str(how.page), soft_wrap=True, highlight=False, markup=False)
     return (0, []) if outcome is None else ending(todo, outcome, len(runs))
 
 
@@ -83,5 +96,6 @@ def deliver(study: Study, folder: Path, console: Console) -> None:
         console.print(each.title, style="bold", highlight=False, markup=False)
         for line in align([each.columns, *each.rows], frozenset({0})):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
-    console.print(study.text, highlight=False, markup=False)
+    for text in (study.text, *study.findings):
+        console.print(text, highlight=False, markup=False)
     console.print(str(folder), soft_wrap=True, highlight=False, markup=False)

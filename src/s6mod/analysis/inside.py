@@ -253,7 +253,7 @@ def _pulls(terms: dict[str, Tensor], backbone: list[torch.nn.Parameter]) -> dict
 
 
 def _losses(run: Opened, entropy: dict[str, Array], terms: Sequence[Pull]) -> Drawing:
-    uniform = np.log(run.learner.config.num_classes)
+    uniform = np.log(run.learner.classes.capacity)
     with canvas(1, 2, 2.5) as panel:
         left, right = panel.axes[0]
         left.axhline(uniform, color=GREY, linewidth=1, linestyle=DASHES[2], label="uniform")

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from s6mod.errors import ConfigError
 from s6mod.files import write_whole
 from s6mod.paper.render import COLUMNS, TEXTS, cells
 from s6mod.paper.tables import Filled
 
 FILE = "study.json"
+MARK = "<!-- Written by: s6mod study"  # on every page of a study
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Study:
     drawings: list[Drawing]
     tables: list[PlainTable] = field(default_factory=list)
     filled: Filled | None = None  # a table of results, if it has one: shown before the others
+    findings: list[str] = field(default_factory=list)  # what it says, in sentences of their own
 
     def write(self, folder: Path) -> None:
         """Write everything; what an earlier analysis left under the same names is replaced, ``study.json`` last."""
@@ -69,13 +72,35 @@ class Study:
         return {
             "kind": "study",
             "title": self.title,
-            "text": self.text,
+            "text": " ".join([self.text, *self.findings]),
             "figures": [{name: getattr(each, name) for name in names} for each in self.drawings],
             "tables": [
                 {"title": each.title, "columns": list(each.columns), "rows": each.rows}
                 for each in [*_plain_tables(self.filled), *self.tables]
             ],
         }
+
+
+def page_of(study: Study, command: str, images: str) -> str:
+    """A study as a page of Markdown; ``images``: where its figures lie from there."""
+    parts = [f"# {study.title}", f"{MARK} {command}. Do not edit. -->", study.text]
+    parts += ["\n".join(f"* {each}" for each in study.findings)] if study.findings else []
+    parts += [f"![{each.alt}]({images}/{each.name}.png)" for each in study.drawings]
+    for table in [*_plain_tables(study.filled), *study.tables]:
+        lines = [table.columns, ["---"] * len(table.columns), *table.rows]
+        parts += [f"## {table.title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_page(study: Study, file: Path, command: str) -> None:
+    """Write it with its figures beside it in ``images``, in place of an older one but of nothing else."""
+    if file.exists() and (found := file.read_text(encoding="utf-8")) and MARK not in found:
+        raise ConfigError(f"expected a new file or an older page of a study, got {file}; name another")
+    folder = file.parent / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in study.drawings:
+        (folder / f"{each.name}.png").write_bytes(each.png)
+    write_whole(file, page_of(study, command, folder.name))
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

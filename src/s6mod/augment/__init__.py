@@ -4,7 +4,7 @@ An augmentation first draws its parameters and then applies them, so that a view
 here knows labels, methods or networks, except for the pseudo-labels that the sixteen-fold rotation brings with it.
 """
 
-from s6mod.augment.base import Augment, to_float, uniform_numbers
+from s6mod.augment.base import Augment, to_float, unaugmented, uniform_numbers
 from s6mod.augment.by_name import Untouched, augmentation
 from s6mod.augment.chain import ChainConfig, DistillationChain
 from s6mod.augment.kornia_like import KorniaAugment, KorniaAugmentConfig, KorniaParams
@@ -29,5 +29,6 @@ __all__ = [
     "rotate16",
     "rotate16_labels",
     "to_float",
+    "unaugmented",
     "uniform_numbers",
 ]

@@ -5,6 +5,9 @@ nothing back. Which augmentation a method uses, and when, is the method's busine
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 import torch
@@ -13,6 +16,17 @@ from torch import Tensor
 from s6mod.errors import InputError
 
 P = TypeVar("P")
+_unaugmented: ContextVar[bool] = ContextVar("unaugmented", default=False)
+
+
+@contextmanager
+def unaugmented() -> Iterator[None]:
+    """In this context, of the calling thread, an augmentation draws nothing and gives the images as they are."""
+    before = _unaugmented.set(True)
+    try:
+        yield
+    finally:
+        _unaugmented.reset(before)
 
 
 class Augment(ABC, Generic[P]):
@@ -29,6 +43,8 @@ class Augment(ABC, Generic[P]):
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """A fresh random view of ``x`` (B, 3, H, W)."""
         check_images(x)
+        if _unaugmented.get():
+            return to_float(x) if x.dtype == torch.uint8 else x.clone()
         return self.apply(x, self.draw(x.shape[0], (x.shape[2], x.shape[3]), generator, x.device))
 
 

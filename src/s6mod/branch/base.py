@@ -53,12 +53,17 @@ class Tap:
 
     ``again()`` gives the feature map of the same samples in the same network under a fresh augmentation; a branch that
     wants its own view calls it, others never do. Called again, it gives another view.
+
+    A teacher, which has a network of its own, wants what goes into one: ``seen``, the images that the logits are of,
+    where the method told them, and ``fresh()``, which makes another view of the same samples.
     """
 
     feature_map: Tensor  # (B, C, H, W), the backbone's last map, gradient attached
     logits: Tensor  # (B, num_classes) of the base head, gradient attached
     targets: Targets
     again: Callable[[], Tensor]
+    seen: Tensor | None = None  # (B, channels, H, W) floats
+    fresh: Callable[[], Tensor] | None = None
 
 
 class BranchConfig(NamedConfig):
@@ -87,6 +92,11 @@ class Branch(nn.Module):
     def build(cls, config: NamedConfig, shape: BranchShape) -> Self:
         """A branch for a network of this shape; initial values come from torch's global generator."""
         raise NotImplementedError
+
+    @classmethod
+    def growing(cls, config: NamedConfig) -> NamedConfig:
+        """The configuration that serves classes whose number nobody knows; by default any does."""
+        return config
 
     @classmethod
     def check(cls, config: NamedConfig, num_classes: int) -> None:

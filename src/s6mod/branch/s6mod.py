@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from s6mod.branch import losses
 from s6mod.branch.base import Branch, BranchConfig, BranchShape, Tap, Targets, branches
 from s6mod.branch.convolution import convolve_silu
-from s6mod.branch.etf import ETF, check_width
+from s6mod.branch.etf import ETF, LEAST, Frame, check_width
 from s6mod.branch.mixture import Gate, Patterns, note_means
 from s6mod.branch.readout import readout
 from s6mod.branch.routing import Aggregate, Distance, Rounding, Routing
@@ -42,7 +42,12 @@ class S6MODConfig(BranchConfig):
         description="feature map the branch sees: that of the base view, or that of a fresh augmentation; not for plus",
     )
 
-    d_inner: int = Field(128, ge=2, description="width d of the branch; at least the number of classes")
+    d_inner: int = Field(128, ge=2, description="width d of the branch; for a simplex at least the number of classes")
+    frame: Frame = Field(
+        "simplex",
+        description="vectors of the fixed head: the ETF of all classes, or an orthogonal frame, in which they stay "
+        "when classes are added and may be more than d_inner",
+    )
     state_dim: int = Field(16, ge=1, description="size N of the state of the scan")
     dt_rank: int = Field(16, ge=1, description="size R of Delta before it is widened to step sizes")
 
@@ -126,7 +131,7 @@ class S6MOD(Branch):
         self.A_log = nn.Parameter(torch.arange(1.0, config.state_dim + 1).log().repeat(NUM_DIRECTIONS, d, 1))
         self.D = nn.Parameter(torch.ones(NUM_DIRECTIONS, d))
         self.out_norm = nn.LayerNorm(d)
-        self.etf = ETF(d, num_classes)
+        self.etf = ETF(d, num_classes, config.frame)
 
         # Figures of the latest step have buffers of their own, so that a captured step writes where figures() reads.
         self.register_buffer("pattern_load", torch.zeros(config.num_patterns), persistent=False)
@@ -139,9 +144,16 @@ class S6MOD(Branch):
 
     @classmethod
     def check(cls, config: NamedConfig, num_classes: int) -> None:
-        """The ETF needs d_inner >= num_classes."""
+        """The simplex needs d_inner >= num_classes."""
         assert isinstance(config, S6MODConfig)
-        check_width(config.d_inner, num_classes)
+        check_width(config.d_inner, num_classes, config.frame)
+
+    @classmethod
+    def growing(cls, config: NamedConfig) -> NamedConfig:
+        """With a frame whose vectors stay when classes are added, in a width that has as many as are wanted."""
+        assert isinstance(config, S6MODConfig)
+        width = max(LEAST, 1 << (config.d_inner - 1).bit_length())
+        return config.model_copy(update={"frame": "orthogonal", "d_inner": width})
 
     @classmethod
     def predicts(cls, config: NamedConfig) -> bool:
@@ -167,7 +179,8 @@ class S6MOD(Branch):
         q = targets.soft(self.num_classes).to(feature_map.dtype)  # (V B, num_classes)
         if self.training:
             self.routing.update(prototype_feature, targets.unmixed(q))
-        count = self.routing.count_for_targets(q)  # N_k, (V B,)
+        most = len(logits) * (1 if targets.mix is None else 2)  # classes in q
+        count = self.routing.count_for_targets(q, most)  # N_k, (V B,)
         gate_logits, weights = self.gate(X_hat, count, self.training, generator)  # (V B, E) each
         mu, delta = self._select(X_hat, Z, weights)
         cosines = self.etf(mu)  # (V B, num_classes)
@@ -222,7 +235,7 @@ class S6MOD(Branch):
 
     def figures(self) -> dict[str, Tensor]:
         """Per class ``sigma``, ``patterns`` (N_k) and ``seen``; of the latest step mean N_k and gate weights."""
-        sigma = self.routing.sigma.clone()
+        sigma = self.routing.uncertainty()
         return {
             "sigma": sigma,
             "patterns": self.routing.count(sigma),

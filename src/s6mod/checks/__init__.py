@@ -1,8 +1,8 @@
-"""Behaviour that every method must show, with and without a branch: register a method and run it through these.
+"""Behaviour that every method must show, with and without plug-ins: register a method and run it through these.
 
-Each check is a plain function of a method and a branch that makes one statement, and raises AssertionError with one
-sentence where it does not hold. They learn digits of a few pixels on the CPU and need no test framework. How accurate
-or fast a method is on real data is not their business.
+Each check is a plain function of a method, a branch and a teacher that makes one statement, and raises AssertionError
+with one sentence where it does not hold. They learn digits of a few pixels on the CPU and need no test framework. How
+accurate or fast a method is on real data is not their business.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from s6mod.checks.blind import Looked, blind
-from s6mod.checks.candidate import ENOUGH, AnyBranch, AnyMethod, Candidate, difference, flat, run, silence
+from s6mod.checks.candidate import (
+    ENOUGH,
+    AnyBranch,
+    AnyMethod,
+    AnyTeacher,
+    Candidate,
+    difference,
+    flat,
+    run,
+    silence,
+)
 from s6mod.checks.digit_stream import (
     EQUAL_BATCHES,
     MEMORY_SIZE,
@@ -31,13 +41,15 @@ from s6mod.engine.evaluate import Predictor
 from s6mod.engine.step import Step
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
+from s6mod.learner.classes import FIRST_CAPACITY
+from s6mod.learner.parts import grown
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, methods
 
 
-def check_learns(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_learns(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """It tells two digits apart, nine times in ten, within 100 steps of four images."""
-    candidate, best = Candidate(method, branch), 0.0
+    candidate, best = Candidate(method, branch, teacher), 0.0
     learner, train, test = candidate.learner(ENOUGH, memory_size=40), two_digits("train"), two_digits("test")
     for step in range(100):
         rows = torch.arange(4 * step, 4 * step + 4) % len(train.labels)
@@ -50,9 +62,9 @@ def check_learns(method: AnyMethod, branch: AnyBranch = None) -> None:
     candidate.expect(False, "reach 90 % on two digits within 100 steps", f"{100 * best:.0f} %")
 
 
-def check_resumes(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_resumes(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """Saved within a task, after a boundary, and loaded, it goes on to the same bits as if it had never stopped."""
-    candidate = Candidate(method, branch)
+    candidate = Candidate(method, branch, teacher)
     with TemporaryDirectory() as folder:
         for name, content in candidate.record().saved.items():
             Path(folder, name).write_bytes(content)
@@ -64,9 +76,9 @@ def check_resumes(method: AnyMethod, branch: AnyBranch = None) -> None:
     candidate.expect_same(resumed, candidate.trajectory()[PREFIX:], "resume as if it had never stopped")
 
 
-def check_follows_its_seed(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_follows_its_seed(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """Its trajectory is that of its seed, whatever the process drew before; another seed is another network."""
-    candidate = Candidate(method, branch)
+    candidate = Candidate(method, branch, teacher)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         again = run(candidate.learner(), stream()[:PREFIX])
@@ -79,9 +91,9 @@ def check_follows_its_seed(method: AnyMethod, branch: AnyBranch = None) -> None:
         candidate.expect(bool(differ), "start from another network with another seed", "the same one")
 
 
-def check_keeps_to_its_memory(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_keeps_to_its_memory(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """The memory holds what the stream brought, within its budget, and the method hoards nothing beside it."""
-    candidate, known = Candidate(method, branch), set()
+    candidate, known = Candidate(method, branch, teacher), set()
     fresh = candidate.learner()
     fresh.build(SHAPE)
     budget = ReplayMemory(MEMORY_SIZE, SHAPE, "sequential", torch.device("cpu"), fresh.method.values()).nbytes
@@ -102,9 +114,9 @@ def check_keeps_to_its_memory(method: AnyMethod, branch: AnyBranch = None) -> No
     candidate.expect(after <= before, "hold no more after more batches of a task", f"{after - before} bytes more")
 
 
-def check_declares_boundaries(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_declares_boundaries(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """Moving or dropping ``end_task`` changes nothing, unless it declares that it needs boundaries."""
-    candidate = Candidate(method, branch)
+    candidate = Candidate(method, branch, teacher)
     if methods[candidate.method_name].needs_boundaries:
         refused = ""
         try:
@@ -121,16 +133,42 @@ def check_declares_boundaries(method: AnyMethod, branch: AnyBranch = None) -> No
         candidate.expect_same(other, candidate.trajectory(), what, ignore=("host/task/*", "memory/tasks"))
 
 
-def check_ignores_the_future(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_ignores_the_future(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """The batch that it is given decides, not what comes later, and not what else its arrays hold at any time."""
-    candidate = Candidate(method, branch)
+    candidate = Candidate(method, branch, teacher)
     poisoned = run(candidate.learner(), true_for_now())
     candidate.expect_same(poisoned, candidate.trajectory()[:PREFIX], "learn from the batch it is given alone")
 
 
-def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_grows(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
+    """Told no number of classes, it grows as they come: what it knew stays, and it resumes to the same bits."""
+    candidate = Candidate(method, branch, teacher)
+    learner, batches = candidate.learner(num_classes=None), stream()[:PREFIX]
+    for batch in batches:
+        learner.learn(batch.images, [f"class {label}" for label in batch.labels])
+    assert learner.parts is not None
+    more = grown(learner.parts, learner.config, learner.engine, 2 * learner.parts.capacity)
+    before, after = (
+        Predictor(parts.method, parts.peers, parts.memory, learner.engine, "running", learner.task.seen)(batch.images)
+        for parts in (learner.parts, more)
+    )
+    for name, table in before.items():
+        alike = torch.allclose(table, after[name][:, : table.shape[1]], atol=1e-5)
+        candidate.expect(alike, "score as before when it has grown", f"another table {name!r}")
+    with TemporaryDirectory() as folder:
+        learner.save(folder)
+        resumed = Learner.load(folder)
+    many = range(FIRST_CAPACITY)  # with those that came there are too few outputs
+    for each in (learner, resumed):
+        each.learn(batch.images[torch.tensor(many) % len(batch.images)], list(many))
+        each.learn(batch.images, [f"class {label}" for label in batch.labels])
+    ours, theirs = ([flat(each.state_dict())] for each in (resumed, learner))
+    candidate.expect_same(ours, theirs, "resume across growth as if it had never stopped")
+
+
+def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """All stays finite with one class in a batch, single images, and a class first seen within a task."""
-    candidate = Candidate(method, branch)
+    candidate = Candidate(method, branch, teacher)
     singles = [Batch(b.images[:1], b.labels[:1]) for b in stream()[:2]]
     for batches, trajectory in ((stream(), candidate.trajectory()), (singles, run(candidate.learner(), singles))):
         for batch, state in zip(batches, trajectory, strict=True):
@@ -139,9 +177,9 @@ def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None) -> None
             candidate.expect(not broken, f"stay finite after labels {batch.labels.tolist()}", f"a broken {broken}")
 
 
-def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """What it does in a step looks at no value: on a GPU the whole step is captured and replayed."""
-    candidate = Candidate(method, branch)
+    candidate = Candidate(method, branch, teacher)
     learner = candidate.learner()
     learner.build(SHAPE)
     assert isinstance(learner.step, Step)
@@ -156,9 +194,9 @@ def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None) -> Non
             learner.end_task()
 
 
-def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """Predicting at any step, by either statistics, gives whole score tables and leaves the trajectory as it was."""
-    candidate, images = Candidate(method, branch), torch.cat([batch.images for batch in stream()])
+    candidate, images = Candidate(method, branch, teacher), torch.cat([batch.images for batch in stream()])
 
     def look(learner: Learner) -> None:
         tables, labels = learner.scores(images), learner.predict(images)
@@ -176,9 +214,9 @@ def check_predicts_without_a_trace(method: AnyMethod, branch: AnyBranch = None) 
     candidate.expect_same(looked, candidate.trajectory()[:PREFIX], "go on as if it had not been asked")
 
 
-def check_keeps_an_average(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_keeps_an_average(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """With averaged weights it learns the same, to the bit, and they are the plain average over its steps."""
-    candidate, decay = Candidate(method, branch), 0.5
+    candidate, decay = Candidate(method, branch, teacher), 0.5
     learner = candidate.learner(average=decay)
     learner.build(SHAPE)
     expected, updates, terms = flat(_by_number(learner.peers)), 0, 0
@@ -197,22 +235,23 @@ def check_keeps_an_average(method: AnyMethod, branch: AnyBranch = None) -> None:
         off = [path for path in averaged if not torch.allclose(averaged[path], expected[path], rtol=1e-4, atol=1e-6)]
         candidate.expect(not off, "have weights whose average can be kept", f"another average of {''.join(off[:1])}")
 
+    averaged = run(learner, stream()[:PREFIX], after=follow)
     what = "learn as without an average"
-    candidate.expect_same(run(learner, stream(), after=follow), candidate.trajectory(), what, ignore=("average/*",))
+    candidate.expect_same(averaged, candidate.trajectory()[:PREFIX], what, ignore=("average/*",))
 
 
 def _by_number(modules: Iterable[nn.Module]) -> Tree:
     return {str(number): module.state_dict() for number, module in enumerate(modules)}
 
 
-def check_branch_can_be_silenced(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_branch_can_be_silenced(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """With the branch's terms times 0 it follows its own trajectory without one, to the bit.
 
     A branch that calls ``tap.again()`` has the method draw and its BatchNorm count once more; it cannot pass.
     """
     if branch is None:
         return
-    candidate, base = Candidate(method, branch), Candidate(method, None)
+    candidate, base = Candidate(method, branch, teacher), Candidate(method, None, teacher)
     learner = candidate.learner()
     learner.build(SHAPE)
     calls: list[int] = []
@@ -227,18 +266,18 @@ def check_branch_can_be_silenced(method: AnyMethod, branch: AnyBranch = None) ->
     candidate.expect_same(silenced, base.trajectory()[:PREFIX], what, ignore=own)
 
 
-def check_branch_reaches_the_network(method: AnyMethod, branch: AnyBranch = None) -> None:
+def check_branch_reaches_the_network(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """Gradients of the branch pass through the tap: the network learns something else than without it."""
     if branch is None:
         return
-    candidate, base = Candidate(method, branch), Candidate(method, None)
+    candidate, base = Candidate(method, branch, teacher), Candidate(method, None, teacher)
     ours, theirs = (one.trajectory()[-1] for one in (candidate, base))
     for number in range(methods[candidate.method_name].num_peers):
         differ = difference(ours, theirs, only=f"peers/{number}/network/*")
         candidate.expect(bool(differ), "learn something else with its branch", "the same network")
 
 
-ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (
+ALL: tuple[Callable[[AnyMethod, AnyBranch, AnyTeacher], None], ...] = (
     check_learns,
     check_resumes,
     check_follows_its_seed,
@@ -246,6 +285,7 @@ ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (
     check_declares_boundaries,
     check_ignores_the_future,
     check_bears_odd_batches,
+    check_grows,
     check_reads_nothing_back,
     check_predicts_without_a_trace,
     check_keeps_an_average,
@@ -254,7 +294,7 @@ ALL: tuple[Callable[[AnyMethod, AnyBranch], None], ...] = (
 )
 
 
-def check_method(method: AnyMethod, branch: AnyBranch = None) -> None:
-    """Run all checks on a method, by name or configuration, with a branch or without."""
+def check_method(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
+    """Run all checks on a method, by name or configuration, with a branch, a teacher, both or neither."""
     for check in ALL:
-        check(method, branch)
+        check(method, branch, teacher)

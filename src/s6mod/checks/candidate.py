@@ -21,9 +21,11 @@ from s6mod.engine.checkpoint import Tree
 from s6mod.learner import Learner
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods import Batch, MethodConfig, methods
+from s6mod.teacher import TeacherConfig, teachers
 
 AnyMethod: TypeAlias = str | dict[str, Any] | MethodConfig
 AnyBranch: TypeAlias = str | dict[str, Any] | BranchConfig | None
+AnyTeacher: TypeAlias = str | dict[str, Any] | TeacherConfig | None
 State: TypeAlias = dict[str, Any]  # the leaves of a learner's state by their paths
 
 # For a name, or a mapping that leaves them open; a configuration that is already made keeps its sizes.
@@ -48,12 +50,15 @@ class Record(NamedTuple):
 
 
 class Candidate:
-    """A method and a branch under test."""
+    """A method and its plug-ins under test."""
 
-    def __init__(self, method: AnyMethod, branch: AnyBranch) -> None:
-        self.method, self.branch = method, branch
+    def __init__(self, method: AnyMethod, branch: AnyBranch, teacher: AnyTeacher = None) -> None:
+        self.method, self.branch, self.teacher = method, branch, teacher
         self.method_name = methods.configure(method).name
-        self.name = self.method_name if branch is None else f"{self.method_name} + {branches.configure(branch).name}"
+        plug_ins = [
+            registry.configure(each).name for registry, each in ((branches, branch), (teachers, teacher)) if each
+        ]
+        self.name = " + ".join([self.method_name, *plug_ins])
 
     def learner(self, sizes: dict[str, Any] = SMALL, **options: Any) -> Learner:
         """A fresh learner."""
@@ -61,12 +66,16 @@ class Candidate:
         if isinstance(method, dict):
             method = merge(sizes, method)
         options = {"num_classes": NUM_CLASSES, "memory_size": MEMORY_SIZE, "engine": {"device": "cpu"}, **options}
-        return Learner(method, self.branch, **options)
+        return Learner(method, self.branch, teacher=self.teacher, **options)
 
     def record(self) -> Record:
         """The uninterrupted run, made once for all checks."""
         config = self.learner().config
-        classes: tuple[Any, ...] = (methods[config.method.name], config.branch and branches[config.branch.name])
+        classes: tuple[Any, ...] = (
+            methods[config.method.name],
+            config.branch and branches[config.branch.name],
+            config.teacher and teachers[config.teacher.name],
+        )
         return _record(json.dumps(config.plain()), classes)
 
     def trajectory(self) -> list[State]:

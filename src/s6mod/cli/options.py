@@ -22,6 +22,12 @@ def _branches() -> list[str]:
     return ["none", *branches]
 
 
+def _teachers() -> list[str]:
+    from s6mod.teacher import teachers
+
+    return ["none", *teachers]
+
+
 def _datasets() -> list[str]:
     from s6mod.presets import datasets
 
@@ -42,20 +48,25 @@ def complete_branch(incomplete: str) -> list[str]:
     return _begins(_branches(), incomplete)
 
 
+def complete_teacher(incomplete: str) -> list[str]:
+    """Teachers that begin so."""
+    return _begins(_teachers(), incomplete)
+
+
 def complete_data(incomplete: str) -> list[str]:
     """Published data sets that begin so."""
     return _begins(_datasets(), incomplete)
 
 
 def complete_cell(incomplete: str) -> list[str]:
-    """Cells that begin so: the next part of METHOD[+BRANCH]/DATA, or of the last of several after commas."""
+    """Cells that begin so: the next part of METHOD[+BRANCH][+TEACHER]/DATA, or of the last of several after commas."""
     before, comma, cell = incomplete.rpartition(",")
     learner, slash, data = cell.rpartition("/")
     method, plus, branch = cell.rpartition("+")
     if slash:
         found = [f"{learner}/{name}" for name in _begins(_datasets(), data)]
     elif plus:
-        found = [f"{method}+{name}" for name in _begins(_branches(), branch) if name != "none"]
+        found = [f"{method}+{name}" for name in _begins(_branches() + _teachers(), branch) if name != "none"]
     else:
         found = _begins(_methods(), cell)
     return [before + comma + each for each in found]
@@ -107,7 +118,7 @@ Import = Annotated[
     list[str] | None,
     typer.Option(
         "--import",
-        help="File or module of your own that registers a method or branch; it is run; repeatable.",
+        help="File or module of your own that registers a method, branch or teacher; it is run; repeatable.",
         callback=_import,
         is_eager=True,  # before any word that may name what it registers
         rich_help_panel=MORE,

@@ -27,6 +27,14 @@ Branch = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+Teacher = Annotated[
+    str | None,
+    typer.Option(
+        help="Teacher: mkd or none (default: none).",
+        autocompletion=options.complete_teacher,
+        rich_help_panel=WHAT,
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -57,6 +65,7 @@ ShowConfig = Annotated[
 def train(
     method: Method = None,
     branch: Branch = None,
+    teacher: Teacher = None,
     data: Data = None,
     memory: Memory = None,
     seed: Seed = None,
@@ -74,7 +83,8 @@ def train(
     own: options.Import = None,
 ) -> None:
     """Train a learner on a stream, for one seed or several."""
-    given: dict[str, object] = {"method": method, "branch": branch, "data": data, "memory": memory, "seed": seed}
+    given: dict[str, object] = {"method": method, "branch": branch, "teacher": teacher, "data": data}
+    given |= {"memory": memory, "seed": seed}
     others: dict[str, object] = {"config": config, "out": out, "set": assignments or None, "seeds": seeds}
     _refuse_what_does_not_fit(given | others, resume is not None)
     from s6mod.experiments.training import Training

@@ -20,21 +20,26 @@ class Average(Generic[M]):
 
     The rate r is ``1 - decay``, but 9 / (10 + t) while that is more: the average is first over a few steps and soon
     forgets how the networks began. What is no floating-point number, such as a count of batches, is copied.
-    ``modules`` holds the copies, in order.
+    ``modules`` holds the copies, in order. With ``parameters_alone`` the rate is ``1 - decay`` from the first step on,
+    and buffers are left to whoever runs the copies.
     """
 
-    def __init__(self, modules: Sequence[M], decay: float) -> None:
+    def __init__(self, modules: Sequence[M], decay: float, parameters_alone: bool = False) -> None:
         self.decay = decay
-        self._latest = list(modules)
+        self.parameters_alone = parameters_alone
+        self.latest = list(modules)
         self.modules = [copy.deepcopy(module).requires_grad_(False) for module in modules]
         self.updates = torch.zeros((), device=_tensors(modules)[0].device)  # t, where the steps are
 
     @torch.no_grad()
     def update(self) -> None:
         """On the device, after a step: a few fused operations for all numbers, and one for what is copied."""
-        rate = (9 / (10 + self.updates)).clamp(min=1 - self.decay)
+        rate = (9 / (10 + self.updates)).clamp(
+            min=1 - self.decay, max=1 - self.decay if self.parameters_alone else None
+        )
         self.updates += 1
-        pairs = list(zip(_tensors(self.modules), _tensors(self._latest), strict=True))
+        copies, latest = (self._moved(modules) for modules in (self.modules, self.latest))
+        pairs = list(zip(copies, latest, strict=True))
         moving = [pair for pair in pairs if pair[0].is_floating_point()]
         copied = [pair for pair in pairs if not pair[0].is_floating_point()]
         apart = torch._foreach_sub([latest for _, latest in moving], [mean for mean, _ in moving])
@@ -42,6 +47,11 @@ class Average(Generic[M]):
         torch._foreach_add_([mean for mean, _ in moving], apart)
         if copied:
             torch._foreach_copy_([mean for mean, _ in copied], [latest for _, latest in copied])
+
+    def _moved(self, modules: Sequence[nn.Module]) -> list[Tensor]:
+        if self.parameters_alone:
+            return [parameter for module in modules for parameter in module.parameters()]
+        return _tensors(modules)
 
     def state_tree(self) -> dict[str, Any]:
         """The copies by their numbers, and how often they were updated."""

@@ -20,7 +20,7 @@ from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Method, Peer
 from s6mod.networks import Output
 
-Weights = Literal["latest", "averaged"]
+Weights = Literal["latest", "averaged", "mean"]  # mean: of the latest and a teacher's
 Statistics = Literal["running", "memory"]
 Among = Literal["all", "seen"]
 ENSEMBLE = "ensemble"  # the name of the table that is made of those in TOGETHER
@@ -31,8 +31,8 @@ CALIBRATION_BATCH = 500  # images that BatchNorm takes statistics of at once; no
 class Predictor:
     """Score tables for images, against the memory as it was when the predictor was made.
 
-    ``peers`` bring the weights: the latest or the averaged ones. ``classes``: those to choose from, by default all;
-    others score -inf.
+    ``peers`` bring the weights: the latest, the averaged ones or a mean. ``classes``: those to choose from, by default
+    all; others score -inf.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from s6mod.engine.average import Average
 from s6mod.engine.settings import Engine
+from s6mod.engine.teaching import Teaching
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Method, OptimizerConfig, Peer, Plan
 
@@ -132,6 +133,7 @@ class Step:
     engine: Engine
     ledger: Ledger
     average: Average[Peer] | None = None
+    teaching: Teaching | None = None
 
     def __call__(self, inputs: Inputs) -> tuple[str, ...]:
         """Take the step with inputs that may still be on the host; the names of its loss terms."""
@@ -148,8 +150,9 @@ class Step:
             self.method.gradients(self.peers, carries)
             self.optimizer.step()
             self.method.commit(carries)
-            if self.average is not None:
-                self.average.update()
+            for follower in (self.average, self.teaching):
+                if follower is not None:
+                    follower.update()
             self.ledger.add(terms)
             values = self.method.keep(carries)
             self.memory.store(inputs.slots, inputs.stream.images, inputs.stream.labels, values)
@@ -168,4 +171,7 @@ class Step:
             if peer.branch is not None:
                 extra = peer.branch.losses(loss.tap, self.generators["branch"])
                 terms |= {f"{prefix}branch/{name}": term for name, term in extra.items()}
+            if self.teaching is not None:
+                extra = self.teaching.losses(number - 1, loss.tap)
+                terms |= {f"{prefix}teacher/{name}": term for name, term in extra.items()}
         return terms, losses

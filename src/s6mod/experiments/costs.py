@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from s6mod.branch.controls import CONTROLS
+
 WIDTH = 64  # of the networks that were timed
 
 
@@ -44,7 +46,7 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     ms = unit["pass"] * method["passes"] + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
     memory = unit["memory_gib"] * data["size"] * method["later"] * width / WIDTH
-    learner = f"{name}+{branch}" if branch else name
+    learner = f"{name}+{branch}" if branch not in (None, *CONTROLS) else name  # a penalty costs next to nothing
     known = table["measured"] if data["size"] == 1 and width == WIDTH else {}
     own_view = _own_view(plain["branch"] or {})
     if shared := known.get(learner):
@@ -57,6 +59,15 @@ def cost(plain: dict[str, Any]) -> Cost | None:
         memory += unit["memory_gib"] * more * width / WIDTH
     if measured := known.get(f"{learner}{own_view}"):
         ms, memory = measured["ms"], measured["memory_gib"]
+    if teacher := plain.get("teacher"):
+        # The copy's pass, a third, one un-augmented and, where no view is shared, one on a fresh view.
+        views, passes = (4 / 3, 2) if method.get("joint_views") else (7 / 3, 3)
+        more = data["size"] * method["networks"] * method.get("view", table["view"]) * views
+        images += more
+        ms += unit["image"] * more * (width / WIDTH) ** 2 + unit["pass"] * passes * method["networks"]
+        memory += unit["memory_gib"] * more * width / WIDTH
+        if measured := known.get(f"{learner}+{teacher['name']}{own_view}"):
+            ms, memory = measured["ms"], measured["memory_gib"]
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
     steps = _steps(plain["stream"], data["images"], tasks) * plain.get("updates", 1)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny, StrictInt, StrictStr
 
 from s6mod.branch import branches
 from s6mod.branch.base import Branch, BranchConfig
@@ -10,6 +10,7 @@ from s6mod.config import Config
 from s6mod.engine.evaluate import ENSEMBLE, Among, Statistics, Weights
 from s6mod.engine.settings import EngineConfig
 from s6mod.methods import MethodConfig, methods
+from s6mod.teacher import TeacherConfig, teachers
 
 
 class LearnerConfig(Config):
@@ -22,7 +23,16 @@ class LearnerConfig(Config):
         SerializeAsAny[BranchConfig] | None,
         BeforeValidator(lambda v: None if v is None else branches.configure(v)),
     ] = Field(None, description="the branch and its options, or none")
-    num_classes: int = Field(ge=2, le=1_000_000, description="capacity: labels are 0 ... num_classes - 1, seen or not")
+    teacher: Annotated[
+        SerializeAsAny[TeacherConfig] | None,
+        BeforeValidator(lambda v: None if v is None else teachers.configure(v)),
+    ] = Field(None, description="the teacher and its options, or none")
+    num_classes: int | None = Field(
+        None, ge=2, le=1_000_000, description="labels are 0 ... num_classes - 1; none: of any kind, the learner grows"
+    )
+    classes: list[StrictInt | StrictStr] | None = Field(
+        None, max_length=1_000_000, description="classes known beforehand, in the order of their outputs; more may come"
+    )
     memory_size: int = Field(1000, ge=1, le=1_000_000_000, description="images kept for replay")
     seed: int = Field(0, ge=0, description="all randomness derives from it")
     boundaries: Literal["given", "on_new_class", "none"] = Field(
@@ -62,8 +72,15 @@ class LearnerConfig(Config):
 
     @property
     def weights(self) -> Weights:
-        """Which weights predict."""
-        return "latest" if self.average is None else "averaged"
+        """Which weights predict: averaged ones if they are kept, else the mean with a teacher's, if there is one."""
+        return self.all_weights[-1]
+
+    @property
+    def all_weights(self) -> list[Weights]:
+        """Which weights there are."""
+        teacher: list[Weights] = [] if self.teacher is None else ["mean"]
+        averaged: list[Weights] = [] if self.average is None else ["averaged"]
+        return ["latest", *teacher, *averaged]
 
     @property
     def tables(self) -> list[str]:
@@ -80,7 +97,8 @@ class LearnerConfig(Config):
 class LearnerOptions(TypedDict, total=False):
     """The fields of a ``LearnerConfig`` but method and branch, as a call gives them."""
 
-    num_classes: int
+    num_classes: int | None
+    classes: list[int | str] | None
     memory_size: int
     seed: int
     boundaries: str
@@ -91,3 +109,4 @@ class LearnerOptions(TypedDict, total=False):
     predict_by: str
     predict_among: str
     engine: dict[str, Any] | EngineConfig | None
+    teacher: str | dict[str, Any] | TeacherConfig | None

@@ -4,41 +4,41 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
 from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
 from s6mod.config import Config, merge
-from s6mod.data.arrays import as_labels, as_uint8_images
-from s6mod.engine.average import Average, average_of
+from s6mod.engine.average import Average
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
 from s6mod.engine.settings import Engine, MissingDeviceError, float32_modules, ordinary_tensors
-from s6mod.engine.step import Inputs, Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
+from s6mod.engine.step import Inputs, Ledger, Step
+from s6mod.engine.teaching import Teaching
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
 from s6mod.learner.advice import NCM, Advice
+from s6mod.learner.answers import Answers
+from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig, LearnerOptions
-from s6mod.learner.peer import make_peer
+from s6mod.learner.images import Images, as_batch
+from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.preset import EVERYDAY, composed
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
-from s6mod.random import derive_seed, generator, set_state
 from s6mod.run_files import RunFiles
+from s6mod.teacher import teachers
 
-Images = Tensor | NDArray[np.uint8] | NDArray[np.floating[Any]]
-Labels = Tensor | NDArray[np.integer[Any]] | list[int]
-_BUILT = {"method", "peers", "optimizer", "memory", "host_generator", "generators", "ledger", "average", "step"}
+_BUILT = {field.name for field in fields(Parts)}
 
 
 class _Where(Config):
@@ -57,18 +57,32 @@ class _Host(Config):
     steps: int = Field(ge=0)
     quiet: int = Field(ge=0)
     image_shape: list[int] | None = Field(None, min_length=3, max_length=3)
+    names: list[Name] | None = None  # of a learner that grows
 
 
-class Learner:
+class Learner(Answers):
     """Learns from a stream seen once, in small batches, with classes arriving over time.
 
-    >>> learner = Learner(num_classes=10)
-    >>> learner.learn(x, y)          # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,)
+    >>> learner = Learner()
+    >>> learner.learn(x, y)          # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,), numbers or names
     >>> learner.predict(x)           # labels (B,)
 
-    Without a method it starts from the preset ``everyday``, with one, as in ``Learner("er", "s6mod", num_classes=10)``,
-    from the defaults of ``LearnerConfig``, whose fields are the options.
+    Without ``num_classes`` it grows as classes come. With it, labels are 0 ... num_classes - 1. Without a method it
+    starts from the preset ``everyday``; with one, as in ``Learner("er", "s6mod")``, from the defaults of
+    ``LearnerConfig``, whose fields are the options, but that it predicts among the classes seen.
     """
+
+    if TYPE_CHECKING:  # parts, which are there from the first batch on
+        method: Method
+        peers: list[Peer]
+        optimizer: torch.optim.Optimizer
+        memory: ReplayMemory
+        host_generator: torch.Generator
+        generators: dict[str, torch.Generator]
+        ledger: Ledger
+        average: Average[Peer] | None
+        teaching: Teaching | None
+        step: Step | CapturedStep
 
     def __init__(
         self,
@@ -76,13 +90,18 @@ class Learner:
         branch: str | dict[str, Any] | BranchConfig | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        given = {name: _plain(value) for name, value in options.items() if name != "engine" or value is not None}
+        given: dict[str, Any] = {
+            name: value for name, value in options.items() if name != "engine" or value is not None
+        }
         if branch is not None:
-            given["branch"] = _plain(branches.configure(branch))
+            given["branch"] = branches.configure(branch)
+        if given.get("teacher") is not None:
+            given["teacher"] = teachers.configure(given["teacher"])
         if method is None:
             config = composed(EVERYDAY, given)
         else:
-            config = LearnerConfig.parse(given | {"method": _plain(methods.configure(method))})
+            given = {"method": methods.configure(method), "predict_among": "seen"} | given
+            config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
         self._setup(config)
 
     @classmethod
@@ -107,19 +126,26 @@ class Learner:
                 f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
                 "use 'given' and call end_task(), or 'on_new_class'"
             )
-        if config.branch is not None:
-            if not kind.has_logits:
+        for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
+            if chosen is not None and not kind.has_logits:
                 raise ConfigError(
-                    f"expected no branch on method {config.method.name!r}, which has no logits for one to read, "
-                    f"got {config.branch.name!r}; leave the branch out or take another method"
+                    f"expected no {plug_in} on method {config.method.name!r}, which has no logits for one to read, "
+                    f"got {chosen.name!r}; leave the {plug_in} out or take another method"
                 )
-            branches[config.branch.name].check(config.branch, config.num_classes)
+        if (branch := config.branch) is not None:
+            if config.num_classes is None:
+                config = config.model_copy(update={"branch": branches[branch.name].growing(branch)})
+            else:
+                branches[branch.name].check(branch, config.num_classes)
         if config.predict_by not in ("auto", *config.tables):
             raise ConfigError(
                 f"expected predict_by to name a score table of the method and its branch, got {config.predict_by!r}; "
                 f"choose one of {', '.join(config.tables)}"
             )
+        if config.classes is not None and config.num_classes is not None:
+            raise ConfigError("expected num_classes or classes, got both; leave num_classes out")
         self.config = config
+        self.classes = Classes(config.num_classes, distinct(config.classes or ()))
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
         self.steps = 0  # batches learned
@@ -128,47 +154,38 @@ class Learner:
         self._advice = Advice()
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
         self.turn = Turn()
+        self.parts: Parts | None = None
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            parts = self.__dict__.get("parts")
+            if name in _BUILT and parts is not None:
+                return getattr(parts, name)
             hint = " before its first batch; call learn() or build() first" if name in _BUILT else ""
             raise AttributeError(f"a Learner has no {name!r}{hint}")
 
+    def build(self, image_shape: tuple[int, int, int]) -> None:
+        """Make all that depends on the image shape; the first ``learn`` does so if nobody did before."""
+        self._build(image_shape, self.classes.capacity)
+
     @ordinary_tensors()
     @float32_modules()
-    def build(self, image_shape: tuple[int, int, int]) -> None:
-        """Make all that depends on the image shape; the first ``learn`` does so if nobody did before.
-
-        Each part draws its initial values from a seed of its own.
-        """
+    def _build(self, image_shape: tuple[int, int, int], capacity: int) -> None:
         with memory_for("the learner", "lower memory_size, the width of the network or num_classes"):
-            self._build(image_shape)
-
-    def _build(self, image_shape: tuple[int, int, int]) -> None:
-        config, device = self.config, self.engine.device
-        kind = methods[config.method.name]
-        self.method: Method = kind(config.method, image_shape, config.num_classes).to(device)
-        self.peers = [make_peer(config, self.method, self.engine, number) for number in range(self.method.num_peers)]
-        self.optimizer = make_optimizer(config.method.optimizer, self.peers, device)
-        values = self.method.values()
-        self.memory = ReplayMemory(config.memory_size, image_shape, self.method.reservoir, device, values)
-        self.host_generator = generator(config.seed, "host")
-        self.generators = {name: generator(config.seed, name, device) for name in ("method", "branch")}
-        self.ledger = Ledger()
-        self.average: Average[Peer] | None = None if config.average is None else average_of(self.peers, config.average)
-        step = Step(
-            self.method,
-            self.peers,
-            self.optimizer,
-            self.memory,
-            self.generators,
-            self.engine,
-            self.ledger,
-            self.average,
-        )
-        self.step = CapturedStep(step) if self.engine.capture else step
+            self.parts = make_parts(self.config, self.engine, image_shape, capacity)
         self.image_shape = image_shape
+
+    @ordinary_tensors()
+    @float32_modules()
+    def _grow(self, parts: Parts, capacity: int) -> None:
+        with memory_for(f"{capacity:,} classes", "lower memory_size or the width of the network"):
+            self.parts = grown(parts, self.config, self.engine, capacity)
+
+    @property
+    def classes_(self) -> list[Name]:
+        """The labels of the classes that came, in order of their first appearance; those announced come before."""
+        return list(self.task.seen if self.classes.fixed is not None else self.classes.names)
 
     # --- learning ---------------------------------------------------------------------------------------------
 
@@ -176,18 +193,21 @@ class Learner:
     @ordinary_tensors()
     def learn(self, x: Images, y: Labels) -> None:
         """Learn one batch of the stream, then store what the reservoir keeps of it."""
-        images = as_uint8_images(x)
-        labels = as_labels(y, self.config.num_classes, len(images))
+        images, _ = as_batch(x)
+        labels, classes = self.classes.taking(y, len(images))
         first = self.image_shape is None
         if first:
-            self.build(_shape(images))
+            self._build(_shape(images), classes.capacity)
         self._check_shape(images)
+        if self.parts is not None and classes.capacity > self.parts.capacity:
+            self._grow(self.parts, classes.capacity)
         try:
             self._learn(images, labels)
         except BaseException:
             if first:  # the next one may have another shape
-                self.image_shape = None
+                self.image_shape = self.parts = None
             raise
+        self.classes = classes
 
     def _learn(self, images: Tensor, labels: Tensor) -> None:
         # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
@@ -246,53 +266,21 @@ class Learner:
 
     # --- predicting -------------------------------------------------------------------------------------------
 
-    @overload
-    def predict(self, x: Tensor) -> Tensor: ...
-
-    @overload
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]: ...
-
-    def predict(self, x: Images) -> Tensor | NDArray[np.int64]:
-        """Labels (B,) of the primary score table; NumPy in, NumPy out."""
-        labels = self._chosen(x).argmax(1).cpu()
-        return cast(NDArray[np.int64], labels.numpy()) if isinstance(x, np.ndarray) else labels
-
-    @overload
-    def predict_proba(self, x: Tensor) -> Tensor: ...
-
-    @overload
-    def predict_proba(self, x: NDArray[Any]) -> NDArray[np.float32]: ...
-
-    def predict_proba(self, x: Images) -> Tensor | NDArray[np.float32]:
-        """The softmax of the primary score table over its candidate classes, 0 elsewhere: (B, num_classes).
-
-        It is not calibrated: scores of most tables are no log-probabilities. NumPy in, NumPy out.
-        """
-        shares = self._chosen(x).softmax(1).cpu()
-        return cast(NDArray[np.float32], shares.numpy()) if isinstance(x, np.ndarray) else shares
+    @property
+    def primary(self) -> str:
+        """The name of the score table that predicts."""
+        return self.config.primary
 
     def evaluate(self, x: Images, y: Labels) -> float:
         """The share of images whose label is predicted, in percent.
 
         Warns, once, where nearest means have far more: now and then it looks at them too.
         """
-        looks = self.primary != NCM and NCM in self.config.tables and self._advice.due(self.steps)
-        tables = self.scores(x) if looks else {self.primary: self._chosen(x)}
-        guesses = tables[self.primary].argmax(1).cpu()
-        labels = as_labels(y, self.config.num_classes, len(guesses))
-        if looks:
-            self._advice.look(tables, self.primary, labels)
-        return 100 * (guesses == labels).sum().item() / len(labels)
-
-    @property
-    def primary(self) -> str:
-        """The name of the score table that predicts."""
-        return self.config.primary
-
-    def scores(self, x: Images) -> dict[str, Tensor]:
-        """All score tables (B, num_classes) by name: the head, the nearest class mean, the branch's head, ..."""
-        tables = self._predict(x)
-        return tables | {ENSEMBLE: ensemble(tables)} if self.primary == ENSEMBLE else tables
+        accuracy = super().evaluate(x, y)
+        if self.primary != NCM and NCM in self.config.tables and self._advice.due(self.steps):
+            tables = self.scores(x)
+            self._advice.look(tables, self.primary, self.classes.numbers(y, len(tables[NCM])))
+        return accuracy
 
     @in_turn
     def scores_by_all(self, x: Images) -> dict[str, Tensor]:
@@ -300,47 +288,49 @@ class Learner:
 
         There is one pass over the images for each choice of weights and statistics.
         """
+        images, _ = as_batch(x)
         found: dict[str, Tensor] = {}
-        for weights, statistics in product(get_args(Weights), get_args(Statistics)):
-            if weights == "averaged" and self.config.average is None:
-                continue
-            tables = self._predict(x, None, weights, statistics)
+        for weights, statistics in product(self.config.all_weights, get_args(Statistics)):
+            tables = self._tables(images, None, weights, statistics)
             if tables.keys() & set(TOGETHER):  # a method of one's own may have other tables alone
                 tables[ENSEMBLE] = ensemble(tables)
             found |= {f"{weights}/{statistics}/{name}": table for name, table in tables.items()}
         return found
 
-    def _chosen(self, x: Images) -> Tensor:
-        return self._predict(x, self.primary)[self.primary]
-
     @in_turn
     @ordinary_tensors()
-    def _predict(
+    def _tables(
         self,
-        x: Images,
+        images: Tensor,
         only: str | None = None,
         weights: Weights | None = None,
         statistics: Statistics | None = None,
     ) -> dict[str, Tensor]:
         if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
-        images = as_uint8_images(x)
         self._check_shape(images)
         choice = (weights or self.config.weights, statistics or self.config.statistics)
         if choice not in self._predictors:
             self._predictors[choice] = self.predictor(*choice)
-        return self._predictors[choice](images.to(self.engine.device), only)
+        tables = self._predictors[choice](images.to(self.engine.device), only)
+        named = None if self.classes.fixed is not None else len(self.classes.names)
+        return {name: table[:, :named] for name, table in tables.items()}
 
     def predictor(self, weights: Weights | None = None, statistics: Statistics | None = None) -> Predictor:
         """What predicts, from the learner as it is now; unless told, by the weights and statistics of its choice."""
-        peers = self.peers
-        if (weights or self.config.weights) == "averaged":
+        peers, weights = self.peers, weights or self.config.weights
+        if weights == "mean":
+            if self.teaching is None:
+                raise ConfigError("expected a learner with a teacher, got one without; make it with teacher='mkd'")
+            peers = self.teaching.mean(peers)
+        if weights == "averaged":
             if self.average is None:
                 raise ConfigError(
                     "expected a learner with averaged weights, got one without; make it with average=0.99"
                 )
             peers = self.average.modules
-        classes = self.task.seen if self.config.predict_among == "seen" else None
+        among_seen = self.config.predict_among == "seen" or self.config.num_classes is None
+        classes = self.task.seen if among_seen else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
 
     def _check_shape(self, images: Tensor) -> None:
@@ -355,34 +345,18 @@ class Learner:
     @in_turn
     def nbytes(self) -> int:
         """Bytes held between steps: networks, branches, teachers, averages, optimiser, memory."""
-        if self.image_shape is None:
-            return 0
-        tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
-        tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
-        averaged = 0 if self.average is None else self.average.nbytes
-        return self.memory.nbytes + averaged + sum(t.numel() * t.element_size() for t in tensors)
-
-    @property
-    def _all_generators(self) -> dict[str, torch.Generator]:
-        return {"host": self.host_generator, **self.generators}
+        return 0 if self.parts is None else self.parts.nbytes
 
     @in_turn
     def state_dict(self) -> Tree:
         """Everything that changes, as a tree of tensors and plain values."""
         host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet, "image_shape": None}
-        if self.image_shape is None:
+        if self.classes.fixed is None:
+            host["names"] = list(self.classes.names)
+        if self.parts is None or self.image_shape is None:
             return {"host": host}
         host["image_shape"] = list(self.image_shape)
-        return {
-            "host": host,
-            "method": self.method.state_dict(),
-            "peers": {str(n): peer.state_tree() for n, peer in enumerate(self.peers)},
-            "optimizer": optimizer_state(self.optimizer, self.peers),
-            "memory": self.memory.state_dict(),
-            "generators": {name: g.get_state() for name, g in self._all_generators.items()},
-            "ledger": self.ledger.state_dict(),
-            **({} if self.average is None else {"average": self.average.state_tree()}),
-        }
+        return {"host": host, **self.parts.state_tree()}
 
     @in_turn_to_change
     @ordinary_tensors()
@@ -391,23 +365,15 @@ class Learner:
         host = state["host"]
         _Host.model_validate(host)
         self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
+        if self.classes.fixed is None:
+            self.classes = Classes(None, distinct(host["names"]))
         self._predictors = {}
         shape = host.get("image_shape", image_shape)
         if shape is None:
             return
         self.build(tuple(shape))
-        self.method.load_state_dict(state["method"])
-        for number, peer in enumerate(self.peers):
-            peer.load_state_tree(state["peers"][str(number)])
-        load_optimizer_state(self.optimizer, self.peers, state["optimizer"])
-        self.memory.load_state_dict(state["memory"])
-        if not ((self.memory.labels >= -1) & (self.memory.labels < self.config.num_classes)).all():
-            raise ValueError("labels of the memory beyond num_classes")
-        for name, g in self._all_generators.items():
-            set_state(g, state["generators"][name], derive_seed(self.config.seed, f"{name} from step {self.steps}"))
-        self.ledger.load_state_dict(state["ledger"], self.engine.device)
-        if self.average is not None:
-            self.average.load_state_tree(state["average"])
+        assert self.parts is not None
+        self.parts.load_state_tree(state, self.config.seed, self.steps, self.engine.device)
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""

@@ -16,7 +16,7 @@ def make_peer(config: LearnerConfig, method: Method, engine: Engine, number: int
         network = method.make_network()
     branch: Branch | None = None
     if config.branch is not None:
-        shape = BranchShape(network.map_channels, network.map_size, config.num_classes)
+        shape = BranchShape(network.map_channels, network.map_size, method.num_classes)
         with seeded(config.seed, f"branch {number}"):
             branch = branches[config.branch.name].build(config.branch, shape)
     peer = Peer(network, branch).to(engine.device).train()

@@ -123,7 +123,7 @@ class Peer(nn.Module):
 
     def tap(self, out: Any, targets: Targets, view: Callable[[], Tensor]) -> Tap:
         """What a branch sees of the network's output ``out``; ``view()`` makes a fresh view of the same samples."""
-        return Tap(out.feature_map, out.logits, targets, lambda: self.network(view()).feature_map)
+        return Tap(out.feature_map, out.logits, targets, lambda: self.network(view()).feature_map, fresh=view)
 
     def look(self, view: Tensor, targets: Targets, fresh: Callable[[], Tensor]) -> tuple[Output, Tap]:
         """The network's output for ``view``, and its tap; ``fresh()`` makes another view of the same samples.
@@ -133,10 +133,10 @@ class Peer(nn.Module):
         """
         if self.branch is None or not (self.branch.wants_fresh_view and self.network.joint_views):
             out = self.network(view)
-            return out, self.tap(out, targets, fresh)
+            return out, replace(self.tap(out, targets, fresh), seen=view)
         out, (second,) = self.network(torch.cat([view, fresh()]), views=2)
         tap, waiting = self.tap(out, targets, fresh), [second]
-        return out, replace(tap, again=lambda: waiting.pop() if waiting else tap.again())
+        return out, replace(tap, seen=view, again=lambda: waiting.pop() if waiting else tap.again())
 
     def state_tree(self) -> dict[str, Any]:
         """The state of each part there is, by name."""

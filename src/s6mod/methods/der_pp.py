@@ -45,10 +45,12 @@ class DERPP(DER):
 
 
 def joined(first: Tap, second: Tap) -> Tap:
-    """Two taps of one network as one."""
+    """Two taps of one network as one; both come from ``peer.look``."""
     return Tap(
         torch.cat([first.feature_map, second.feature_map]),
         torch.cat([first.logits, second.logits]),
         Targets(torch.cat([first.targets.labels, second.targets.labels])),
         lambda: torch.cat([first.again(), second.again()]),
+        torch.cat([each.seen for each in (first, second) if each.seen is not None]),
+        lambda: torch.cat([each.fresh() for each in (first, second) if each.fresh is not None]),
     )

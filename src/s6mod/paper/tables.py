@@ -120,7 +120,7 @@ class Results:
         if not ours:
             return None
         estimate = Estimate.of(list(ours.values()))
-        branched = line.cell.branch != "none"
+        branched = line.cell.learner != line.cell.method
         alone = self.runs.get(base, {}).get(precision, {}) if branched else {}
         gain = paired(ours, values(alone))
         results = [run.result for seed, run in runs.items() if seed in ours and run.result is not None]
@@ -160,7 +160,8 @@ def _cell_of(run: StoredRun) -> Cell:
     """The cell of a stored run, with how it departs from the preset."""
     config = run.config
     branch = config["branch"]["name"] if config["branch"] else "none"
-    cell = Cell(config["method"]["name"], branch, config["data"]["name"], config["memory_size"])
+    teacher = config["teacher"]["name"] if config["teacher"] else "none"
+    cell = Cell(config["method"]["name"], branch, config["data"]["name"], config["memory_size"], teacher=teacher)
     return replace(cell, changes=tuple(departures(config, complete(cell.values()))))
 
 

@@ -1,4 +1,4 @@
-"""Presets: readable YAML, one file for the data sets, one for each method that differs by data set, one for the branch.
+"""Presets: readable YAML, one file for the data sets, one for each method or plug-in that differs.
 
 A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. ``learners`` has
 settings that are made for no data set, by a word. Nothing here imports torch: what the values mean is known to the
@@ -23,10 +23,10 @@ def datasets() -> tuple[str, ...]:
     return tuple(_read("datasets"))
 
 
-def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict[str, Any]:
+def preset(method: str, branch: str, data: str, memory_size: int | None, teacher: str = "none") -> dict[str, Any]:
     """The plain values of a run's configuration that the published setting (or our small default) gives.
 
-    ``branch`` may be "none".
+    ``branch`` and ``teacher`` may be "none".
     """
     values = merge({"method": {"name": method}, "data": {"name": data}}, _read("datasets").get(data, {}))
     if memory_size is not None:
@@ -35,45 +35,24 @@ def preset(method: str, branch: str, data: str, memory_size: int | None) -> dict
     for file in _lineage(method):
         for setting in settings:
             values = merge(values, _read(file).get(setting, {}))
-    if branch == "none":
-        return values
-    values = merge(values, {"branch": {"name": branch}})
-    for group in ("all", method):
-        for setting in settings:
-            values = merge(values, {"branch": _read(branch).get(group, {}).get(setting, {})})
+    for part, name in (("branch", branch), ("teacher", teacher)):
+        if name == "none":
+            continue
+        values = merge(values, {part: {"name": name}})
+        for group in ("all", method):
+            for setting in settings:
+                values = merge(values, {part: _read(name).get(group, {}).get(setting, {})})
     return values
 
 
-def learner_preset(name: str) -> dict[str, Any]:
-    """The plain values of a run by a word (``everyday``), or of a cell: METHOD[+BRANCH]/DATA[/MEMORY].
-
-    Those of a cell have the number of classes of its data set.
-    """
-    if "/" not in name:
-        if name not in _read("learners"):
-            raise ConfigError(
-                f"expected a preset, got {name!r}; {nearest(name, _read('learners'))} "
-                "(or METHOD[+BRANCH]/DATA/MEMORY, such as er+s6mod/cifar100/2000)"
-            )
-        return dict(_read("learners")[name])
-    learner, data, *memory = name.split("/")
-    if data not in CLASSES:
-        raise ConfigError(f"expected a data set that has a preset in {name!r}, got {data!r}; {nearest(data, CLASSES)}")
-    if len(memory) > 1 or not all(size.isdecimal() for size in memory):
+def learner_preset(word: str) -> dict[str, Any]:
+    """The plain values of a learner's configuration that a word stands for, such as ``everyday``."""
+    if word not in _read("learners"):
         raise ConfigError(
-            f"expected METHOD[+BRANCH]/DATA/MEMORY, got {name!r}; give the memory as a number and changes as keywords"
+            f"expected a preset, got {word!r}; {nearest(word, _read('learners'))} "
+            "(or METHOD[+BRANCH]/DATA/MEMORY, such as er+s6mod/cifar100/2000)"
         )
-    method, branch = split_learner(learner)
-    values = preset(method, branch or "none", data, int(memory[0]) if memory else None)
-    return values | {"num_classes": CLASSES[data]}
-
-
-def split_learner(learner: str) -> tuple[str, str]:
-    """The method and the branch in METHOD[+BRANCH]; without one the branch is empty."""
-    if "+" not in learner or learner.endswith("+"):  # the name of a method may end so, as der++ does
-        return learner, ""
-    method, _, branch = learner.rpartition("+")
-    return method, branch
+    return dict(_read("learners")[word])
 
 
 def _lineage(method: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Runs of one setting over its seeds, and what they gain over their base and its controls, paired by seed.
 
-Precisions are never mixed. What is compared must share everything but the branch.
+Precisions are never mixed. What is compared must share everything but branch and teacher.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,9 +30,8 @@ class Group:
 
     @property
     def branch(self) -> str | None:
-        """The name of its branch."""
-        branch = self.example.config["branch"]
-        return str(branch["name"]) if branch else None
+        """The name of its branch, or of its teacher, or of both."""
+        return _plug_ins(self.example)
 
     @property
     def setting(self) -> tuple[str, int]:
@@ -41,7 +40,7 @@ class Group:
 
     @property
     def family(self) -> tuple[str, str, str | None]:
-        """What groups share that may be compared: everything but the branch."""
+        """What groups share that may be compared: everything but branch and teacher."""
         return _family(self.example)
 
     def values(self, metric: str, scores: str | None = None) -> dict[int, float]:
@@ -77,8 +76,8 @@ def group_runs(runs: Sequence[RunData], store: Iterable[StoredRun] = ()) -> list
     }
     families = {_family(group[0].stored) for group in shown.values()}
     for stored in _called_alike(store, runs):
-        key, branch = (stored.setting, stored.precision), stored.config["branch"]
-        opponent = branch is None or branch["name"] in CONTROLS
+        key = (stored.setting, stored.precision)
+        opponent = _plug_ins(stored) in (None, *CONTROLS)
         related = stored.result is not None and _family(stored) in families
         if key not in shown and opponent and related:
             finished.setdefault(key, {}).setdefault(stored.seed, stored)
@@ -125,10 +124,14 @@ def _family(run: StoredRun) -> tuple[str, str, str | None]:
     return base_setting(run.config), run.precision, run.own_data
 
 
+def _plug_ins(run: StoredRun) -> str | None:
+    return "+".join(part["name"] for part in (run.config["branch"], run.config["teacher"]) if part) or None
+
+
 def _place(run: StoredRun) -> tuple[str, int, str, str, int]:
     """Where it stands: what is compared stands together, the base first, then controls."""
-    config, branch = run.config, run.config["branch"]
-    rank = 0 if branch is None else 1 if branch["name"] in CONTROLS else 2
+    config, branch = run.config, _plug_ins(run)
+    rank = 0 if branch is None else 1 if branch in CONTROLS else 2
     return config["data"]["name"], config["memory_size"], config["method"]["name"], run.precision, rank
 
 

@@ -79,10 +79,12 @@ def reproduce(config: dict[str, Any], seeds: Sequence[int]) -> str | None:
     """The command that trains a complete configuration again; None if flags cannot say it."""
     branch = config["branch"]["name"] if config["branch"] else "none"
     method, data, memory = config["method"]["name"], config["data"]["name"], config["memory_size"]
-    values = preset(method, branch, data, memory)
+    teacher = config["teacher"]["name"] if config["teacher"] else "none"
+    values = preset(method, branch, data, memory, teacher)
     usual = complete(values)
     words = ["s6mod", "train", "--method", method, "--data", data, "--memory", str(memory)]
     words += ["--branch", branch] if branch != "none" else []
+    words += ["--teacher", teacher] if teacher != "none" else []
     own_place = config["data"]["root"] if data not in datasets() else None
     words += ["--data-root", own_place] if own_place is not None else []
     for change in departures(config, usual) + engine_departures(config, usual):

@@ -52,7 +52,7 @@ class Contender:
     """A learner to be measured."""
 
     method: str
-    branch: str  # "none", or a branch with changes to its preset, as in s6mod/view=shared
+    branch: str  # "none", a branch with changes to its preset, as in s6mod/view=shared, or a teacher
     capture: str
     width: int
     device: str
@@ -72,6 +72,7 @@ class Contender:
             num_classes=NUM_CLASSES,
             memory_size=MEMORY_SIZE,
             engine={"device": self.device, "precision": self.precision, "capture": self.capture},
+            teacher=self.values["teacher"],
         )
         learner.build(IMAGE_SHAPE)
         for x, y in _batches(2, task=0, size=MEMORY_SIZE // 4):
@@ -127,7 +128,7 @@ def run_bench(
     rows: list[Measured] = []
 
     def contenders(name: str, capture: str) -> list[Contender]:
-        parts = {branch: [known[name, branch][part] for part in ("method", "branch")] for branch in branches}
+        parts = {branch: [known[name, branch][part] for part in ("method", "branch", "teacher")] for branch in branches}
         different = {repr(parts[branch]): branch for branch in reversed(branches)}.values()
         chosen = [branch for branch in branches if branch in different]
         return [Contender(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
@@ -209,6 +210,7 @@ def _work(learner: Learner) -> tuple[int, int]:
         images += len(args[0])
 
     networks = [part for peer in learner.peers for part in (peer.network, peer.teacher) if part is not None]
+    networks += [] if learner.teaching is None else learner.teaching.modules
     hooks = [network.register_forward_pre_hook(count) for network in networks]
     with FlopCounterMode(display=False) as counter:
         seconds_per_step(learner, 1)
@@ -257,15 +259,16 @@ def _batches(count: int, task: int = 1, size: int = STREAM_BATCH) -> Iterator[tu
 def seconds_per_step(learner: Learner, steps: int) -> float:
     """Wall clock of ``steps`` steps of the second task, divided by their number."""
     batches = list(_batches(steps))
-    _wait(learner)
+    wait(learner)
     begin = time.perf_counter()
     for x, y in batches:
         learner.learn(x, y)
-    _wait(learner)
+    wait(learner)
     return (time.perf_counter() - begin) / steps
 
 
-def _wait(learner: Learner) -> None:
+def wait(learner: Learner) -> None:
+    """Until its device has done what it was given."""
     if learner.engine.device.type == "cuda":
         torch.cuda.synchronize(learner.engine.device)
 

@@ -1,6 +1,6 @@
 """Cells: an experiment without its seed, by a name that a person can type.
 
-    METHOD[+BRANCH]/DATA/MEMORY[/KEY=VALUE ...]
+    METHOD[+BRANCH][+TEACHER]/DATA/MEMORY[/KEY=VALUE ...]
 
 such as ``onpro+s6mod/cifar100/2000`` or ``onpro+s6mod/cifar100/2000/beta=5``: a bare key is a field of the run itself
 (``statistics``, ``boundaries``) or else an option of the branch, a dotted one any field of the configuration.
@@ -19,9 +19,11 @@ from s6mod.data import default_root
 from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError
 from s6mod.files import expanded
+from s6mod.learner.preset import split_learner
 from s6mod.methods import methods
-from s6mod.presets import datasets, preset, split_learner
+from s6mod.presets import datasets, preset
 from s6mod.runs.completion import run_defaults
+from s6mod.teacher import teachers
 
 PLACED = {"memory_size", "seed"}  # fields that are said otherwise than as changes
 SHARED = {"moe-mose": ("mose", "moe")}  # names of results: the training they come from, and its score table
@@ -37,11 +39,12 @@ class Cell:
     memory: int
     changes: tuple[str, ...] = ()  # KEY=VALUE, laid over the preset
     root: str | None = field(default=None, compare=False)  # where own data lies, which names nothing
+    teacher: str = "none"
 
     @property
     def learner(self) -> str:
-        """The method with its branch, as in ``er+s6mod``."""
-        return self.method if self.branch == "none" else f"{self.method}+{self.branch}"
+        """The method with its plug-ins, as in ``er+s6mod`` or ``er+s6mod+mkd``."""
+        return "+".join((self.method, *(name for name in (self.branch, self.teacher) if name != "none")))
 
     @property
     def name(self) -> str:
@@ -60,8 +63,8 @@ class Cell:
 
     @property
     def base(self) -> "Cell":
-        """The same without a branch: what a gain is measured from."""
-        return replace(self, branch="none", changes=())
+        """The same without plug-ins: what a gain is measured from."""
+        return replace(self, branch="none", teacher="none", changes=())
 
     def with_branch(self, branch: str) -> "Cell":
         """The same with another branch, by its preset."""
@@ -75,7 +78,7 @@ class Cell:
     def values(self) -> dict[str, Any]:
         """Plain values of the configuration of its training: the preset and the changes to it."""
         training = self.training
-        values = preset(training.method, training.branch, training.data, training.memory)
+        values = preset(training.method, training.branch, training.data, training.memory, training.teacher)
         if self.root is not None:
             values = merge(values, {"data": {"root": self.root}})
         for change in self.changes:
@@ -100,18 +103,18 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
     """
     learner, *rest = text.strip().split("/")
-    method, branch = split_learner(learner)
+    method, branch, teacher = split_learner(learner)
     changes = tuple(part for part in rest if "=" in part)
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
-        raise ConfigError(f"expected METHOD[+BRANCH]/DATA/MEMORY, got {text!r}; leave out {place[2]!r}")
+        raise ConfigError(f"expected METHOD[+BRANCH][+TEACHER]/DATA/MEMORY, got {text!r}; leave out {place[2]!r}")
     name, root = _name_and_root("digits" if data is None else data)
     if place and place[0] != name:
         name, root = place[0], None
     if method not in SHARED and method not in methods:
         raise _unknown("method", method, text, methods.hint(method, *SHARED))
-    if branch not in ("", "none") and branch not in branches:
-        raise _unknown("branch", branch, text, branches.hint(branch, "none"))
+    if branch != "none" and branch not in branches:
+        raise _unknown("branch", branch, text, branches.hint(branch, "none", *teachers.registered(outside=False)))
     if root is None and name not in datasets():
         _check_prepared(name, folder, text)
     if len(place) == 2:
@@ -120,9 +123,9 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
         memory = int(place[1])
     if memory is None:
         memory = int(preset(method, "none", name, None).get("memory_size") or run_defaults()["memory_size"])
-    if not branch and any(whole_field(change) != change for change in changes):
+    if branch == "none" and any(whole_field(change) != change for change in changes):
         raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
-    return Cell(method, branch or "none", name, memory, changes, root)
+    return Cell(method, branch, name, memory, changes, root, teacher)
 
 
 def parse_all(

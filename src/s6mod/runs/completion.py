@@ -13,6 +13,7 @@ import json
 from typing import Any
 
 from s6mod.config import digest, retired_in, spelled
+from s6mod.data.streams import StreamConfig
 from s6mod.errors import ConfigError
 from s6mod.registry import NamedConfig
 from s6mod.retired import without
@@ -24,7 +25,10 @@ Plain = dict[str, Any]
 
 def complete(values: Plain) -> Plain:
     """A run's configuration with every field of today: what ``RunConfig.parse(values).plain()`` gives."""
-    plain: Plain = _lay(run_defaults(), {key: value for key, value in values.items() if key not in PARTS})
+    stream = values.get("stream")
+    kind = stream.get("kind") if isinstance(stream, dict) else None
+    defaults = run_defaults() if kind is None else run_defaults() | {"stream": _stream_defaults(str(kind))}
+    plain: Plain = _lay(defaults, {key: value for key, value in values.items() if key not in PARTS})
     for part in PARTS:
         own = values.get(part)
         plain[part] = _complete_part(config_class(part, str(own.get("name"))), own) if isinstance(own, dict) else None
@@ -37,8 +41,8 @@ def setting(plain: Plain) -> str:
 
 
 def base_setting(plain: Plain) -> str:
-    """The setting of the same run without its branch."""
-    return setting(plain | {"branch": None})
+    """The setting of the same run without its branch and its teacher."""
+    return setting(plain | {"branch": None, "teacher": None})
 
 
 def departures(plain: Plain, usual: Plain) -> list[str]:
@@ -58,13 +62,22 @@ def engine_departures(plain: Plain, usual: Plain) -> list[str]:
 
 @functools.cache
 def run_defaults() -> Plain:
-    """All fields of a run but method and branch."""
+    """All fields of a run but method, branch and teacher."""
     run = RunConfig.parse({"method": {"name": "er"}}).plain()
     return {key: value for key, value in run.items() if key not in PARTS}
 
 
+@functools.cache
+def _stream_defaults(kind: str) -> Plain:
+    """All fields of a stream of this kind; none if nobody knows it."""
+    try:
+        return StreamConfig.parse({"kind": kind}).plain()
+    except ConfigError:
+        return {}
+
+
 def _complete_part(kind: type[NamedConfig] | None, own: Plain) -> Plain:
-    """A method or branch with all its fields; as it is if nobody knows it."""
+    """A method, branch or teacher with all its fields; as it is if nobody knows it."""
     if kind is None:
         return own
     completed: Plain = _lay(_defaults_of(kind), without(spelled(kind, own), retired_in(kind)))

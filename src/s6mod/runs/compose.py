@@ -14,7 +14,7 @@ from s6mod.files import expanded
 from s6mod.presets import datasets, preset
 from s6mod.runs.config import RunConfig
 
-PARTS = ("method", "branch", "data")  # what a preset is chosen by; each may be given as a bare name
+PARTS = ("method", "branch", "teacher", "data")  # what a preset is chosen by; each may be given as a bare name
 Plain = dict[str, Any]
 
 
@@ -38,13 +38,15 @@ def compose(
         named = chosen.get(part)
         return str(named.get("name", default)) if isinstance(named, dict) else default
 
-    branch = name("branch", "none")
-    values = merge(preset(name("method", "er"), branch, name("data", "digits"), chosen.get("memory_size")), chosen)
-    own = chosen.get("branch")
-    if branch == "none" and (own is None or isinstance(own, dict)):  # anything else is refused with all other fields
-        if options := [key for key in own or {} if key != "name"]:
-            raise ConfigError(f"expected a branch for branch.{options[0]}, got none; add --branch s6mod")
-        values["branch"] = None
+    branch, teacher = name("branch", "none"), name("teacher", "none")
+    memory = chosen.get("memory_size")
+    values = merge(preset(name("method", "er"), branch, name("data", "digits"), memory, teacher), chosen)
+    for part, given_name, example in (("branch", branch, "s6mod"), ("teacher", teacher, "mkd")):
+        own = chosen.get(part)
+        if given_name == "none" and (own is None or isinstance(own, dict)):  # else refused with all other fields
+            if options := [key for key in own or {} if key != "name"]:
+                raise ConfigError(f"expected a {part} for {part}.{options[0]}, got none; add --{part} {example}")
+            values[part] = None
     return RunConfig.parse(fitted(values))
 
 

@@ -48,7 +48,7 @@ class RunConfig(LearnerConfig):
 
     num_classes: int | None = Field(
         None, ge=2, le=1_000_000, description="capacity; none: as many classes as the data set has"
-    )  # type: ignore[assignment]
+    )
     data: DataConfig = DataConfig()
     stream: StreamConfig = StreamConfig()
     output: OutputConfig = OutputConfig()
@@ -60,7 +60,7 @@ class RunConfig(LearnerConfig):
 
     @property
     def cell(self) -> str:
-        """The experiment without its seed: method[+branch]/data/memory."""
+        """The experiment without its seed: method[+branch][+teacher]/data/memory."""
         return naming.cell(self.plain())
 
     @property

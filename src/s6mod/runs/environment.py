@@ -46,13 +46,14 @@ def describe(device: "torch.device") -> dict[str, Any]:
 
 
 def own_sources() -> dict[str, str]:
-    """Digests of the files that registered methods and branches from outside of the package are written in, by name."""
+    """Digests of the files that parts registered from outside of the package are written in, by name."""
     from s6mod.branch import branches
     from s6mod.methods import methods
+    from s6mod.teacher import teachers
 
     return {
         f"{registry.kind} {name}": _file_digest(part)
-        for registry in (methods, branches)
+        for registry in (methods, branches, teachers)
         for name, part in registry.registered(outside=True).items()
     }
 

@@ -10,17 +10,22 @@ from s6mod.branch import branches
 from s6mod.config import digest, merge, retired_in
 from s6mod.errors import ConfigError
 from s6mod.methods import methods
-from s6mod.registry import NamedConfig
+from s6mod.registry import NamedConfig, Registry
+from s6mod.teacher import teachers
 
 Plain = dict[str, Any]
-PARTS = ("method", "branch")  # of a configuration, each with fields by its name
+# Parts of a configuration, each with fields by its name.
+PARTS: dict[str, Registry[Any]] = {"method": methods, "branch": branches, "teacher": teachers}
 COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine that cannot change a result
 # Fields that are younger than the first records, each with its default: at that value they are no part of a name.
 LATER: Plain = {
+    "teacher": None,
     "average": None,
     "updates": 1,
+    "classes": None,
     "predict_by": "auto",
     "predict_among": "all",
+    "branch.frame": "simplex",
     "data.held_out": 0.0,
     "engine.kernels": "auto",
 }
@@ -39,16 +44,17 @@ def run_hash(plain: Plain) -> str:
 
 
 def config_class(part: str, name: str) -> type[NamedConfig] | None:
-    """Of a method or branch; None if nobody knows it."""
+    """Of a method, branch or teacher; None if nobody knows it."""
     try:
-        return methods[name].config_class if part == "method" else branches[name].config_class
+        kind: type[NamedConfig] = PARTS[part][name].config_class
     except ConfigError:
         return None
+    return kind
 
 
 def _with_retired(plain: Plain) -> Plain:
     """The values with those that are constants by now."""
-    named = {part: plain[part] for part in PARTS if plain.get(part)}
+    named = {part: own for part in PARTS if isinstance(own := plain.get(part), dict)}
     classes = {part: config_class(part, str(own.get("name"))) for part, own in named.items()}
     return plain | {part: merge(retired_in(kind), named[part]) for part, kind in classes.items() if kind is not None}
 
@@ -63,9 +69,9 @@ def _without_later(tree: Plain, prefix: str = "") -> Plain:
 
 
 def cell(plain: Plain) -> str:
-    """The experiment without its seed: method[+branch]/data/memory."""
-    branch = f"+{plain['branch']['name']}" if plain["branch"] else ""
-    return f"{plain['method']['name']}{branch}/{plain['data']['name']}/{plain['memory_size']}"
+    """The experiment without its seed: method[+branch][+teacher]/data/memory."""
+    learner = "+".join(str(plain[part]["name"]) for part in PARTS if plain.get(part))
+    return f"{learner}/{plain['data']['name']}/{plain['memory_size']}"
 
 
 def folder_name(of_cell: str, seed: int, digits: str) -> str:

@@ -102,7 +102,7 @@ class Run:
         self._accuracy: float | None = None
         self._terms: dict[str, float] = {}
         self._diverged = False
-        capacity = self.learner.config.num_classes
+        capacity = self.learner.classes.capacity
         self._confusion = torch.zeros(capacity, capacity, dtype=torch.int64)  # of the latest evaluation, primary table
         self._test_rows = [_rows_of(data.test_labels, classes) for classes in self.plan.task_classes]
 

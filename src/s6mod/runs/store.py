@@ -61,7 +61,9 @@ class StoredRun:
     def changes(self) -> list[str]:
         """How it departs from the preset of its cell, as in a cell's name: a bare key is an option of the branch."""
         branch = self.config["branch"]["name"] if self.config["branch"] else "none"
-        usual = _usual(self.config["method"]["name"], branch, self.config["data"]["name"], self.config["memory_size"])
+        teacher = self.config["teacher"]["name"] if self.config["teacher"] else "none"
+        place = self.config["data"]["name"], self.config["memory_size"]
+        usual = _usual(self.config["method"]["name"], branch, *place, teacher)
         found = departures(self.config, usual) + engine_departures(self.config, usual)
         return [change.removeprefix("branch.") for change in found]
 
@@ -203,9 +205,9 @@ def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
 
 
 @functools.cache
-def _usual(method: str, branch: str, data: str, memory: int) -> dict[str, Any]:
+def _usual(method: str, branch: str, data: str, memory: int, teacher: str) -> dict[str, Any]:
     """The complete configuration of a preset, which all runs of a cell are compared with."""
-    return complete(preset(method, branch, data, memory))
+    return complete(preset(method, branch, data, memory, teacher))
 
 
 def settled(folder: Path) -> bool:

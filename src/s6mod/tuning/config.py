@@ -99,7 +99,8 @@ class Tuning:
         root = self._data_root or cell.root
         values: dict[str, Any] = {"method": {"name": cell.method}, "data": {"name": cell.data}}
         values["data"] |= {"root": str(expanded(root).absolute())} if root is not None else {}
-        values |= {"branch": {"name": cell.branch}} if cell.branch != "none" else {}
+        plug_ins = {"branch": cell.branch, "teacher": cell.teacher}
+        values |= {part: {"name": name} for part, name in plug_ins.items() if name != "none"}
         values["memory_size"] = cell.memory
         return lay(merge(values, self._fixed), params)
 

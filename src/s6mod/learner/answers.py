@@ -1,0 +1,63 @@
+"""What can be asked of whoever has score tables for images: labels, probabilities, scores, accuracy."""
+
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from s6mod.engine.evaluate import ENSEMBLE, ensemble
+from s6mod.learner.classes import Classes, Labels, Name
+from s6mod.learner.images import Images, as_batch
+
+
+class Answers:
+    """Predictions by the score table ``primary``; what is a batch for one is a single image for another.
+
+    torch in, torch on the host out; anything else in, NumPy out. A single image gets a single answer.
+    """
+
+    classes: Classes
+
+    @property
+    def primary(self) -> str:
+        """The name of the score table that predicts."""
+        raise NotImplementedError
+
+    def _tables(self, images: Tensor, only: str | None = None) -> dict[str, Tensor]:
+        """Score tables (N, classes) of uint8 images (N, 3, H, W); ``only``: the one that is wanted."""
+        raise NotImplementedError
+
+    def predict(self, x: Images) -> Any:
+        """The label of each image, (N,); names that are strings come as an array of NumPy."""
+        images, single = as_batch(x)
+        labels = self.classes.labels(self._chosen(images).argmax(1).cpu())
+        if single:
+            return cast(Name, labels[0].item() if isinstance(labels, Tensor) else labels.tolist()[0])
+        return labels.numpy() if isinstance(labels, Tensor) and not isinstance(x, Tensor) else labels
+
+    def predict_proba(self, x: Images) -> Tensor | NDArray[np.float32]:
+        """The softmax of the primary score table over the classes to choose from, 0 elsewhere: (N, classes).
+
+        It is not calibrated: scores of most tables are no log-probabilities. Columns are in the order of ``classes_``,
+        or of the labels' numbers in a learner with ``num_classes``.
+        """
+        images, single = as_batch(x)
+        shares = self._chosen(images).softmax(1).cpu()
+        shares = shares[0] if single else shares
+        return shares if isinstance(x, Tensor) else cast(NDArray[np.float32], shares.numpy())
+
+    def evaluate(self, x: Images, y: Labels) -> float:
+        """The share of images whose label is predicted, in percent."""
+        images, _ = as_batch(x)
+        labels = self.classes.numbers(y, len(images))
+        hits = self._chosen(images).argmax(1).cpu() == labels
+        return 100 * hits.sum().item() / len(hits)
+
+    def scores(self, x: Images) -> dict[str, Tensor]:
+        """All score tables (N, classes) by name: the head, the nearest class mean, the branch's head, ..."""
+        tables = self._tables(as_batch(x)[0])
+        return tables | {ENSEMBLE: ensemble(tables)} if self.primary == ENSEMBLE else tables
+
+    def _chosen(self, images: Tensor) -> Tensor:
+        return self._tables(images, self.primary)[self.primary]

@@ -1,0 +1,107 @@
+"""Which class has which output of a learner.
+
+With ``num_classes`` a label is the number of its output. Without, labels are any integers or strings, and a class takes
+the next output when it first comes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from s6mod.data.arrays import as_labels
+from s6mod.errors import InputError
+
+Name: TypeAlias = int | str
+Labels: TypeAlias = Tensor | NDArray[Any] | Sequence[Name] | Name
+FIRST_CAPACITY = 16  # outputs of a learner that grows, which doubles them as it must
+MOST = 1_000_000  # classes
+
+
+@dataclass(frozen=True)
+class Classes:
+    """``fixed``: so many classes, each known by its number. None: ``names`` are those that came, in order."""
+
+    fixed: int | None
+    names: tuple[Name, ...] = ()
+
+    @cached_property
+    def _numbers(self) -> dict[Name, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    @property
+    def capacity(self) -> int:
+        """Outputs that a learner of these classes has at least."""
+        return self.fixed or max(FIRST_CAPACITY, 1 << (len(self.names) - 1).bit_length())
+
+    def taking(self, y: Labels, length: int) -> tuple[Tensor, "Classes"]:
+        """Labels of ``length`` images as numbers of outputs, int64 (N,), and the classes with those that are new."""
+        if self.fixed is not None:
+            return as_labels(_as_given(y), self.fixed, length), self
+        names = as_names(y, length)
+        coming = [name for name in dict.fromkeys(names) if name not in self._numbers]
+        if len(self.names) + len(coming) > MOST:
+            raise InputError(f"expected at most {MOST:,} classes, got one more; check what is given as a label")
+        classes = Classes(None, (*self.names, *coming)) if coming else self
+        return torch.tensor([classes._numbers[name] for name in names]), classes
+
+    def numbers(self, y: Labels, length: int) -> Tensor:
+        """Labels of ``length`` images as numbers of outputs; -1 of a class that has not come."""
+        if self.fixed is not None:
+            return as_labels(_as_given(y), self.fixed, length)
+        return torch.tensor([self._numbers.get(name, -1) for name in as_names(y, length)])
+
+    def labels(self, numbers: Tensor) -> Tensor | NDArray[Any]:
+        """The labels of outputs, (N,): a tensor of integers, or an array if there are strings among the names."""
+        if self.fixed is not None:
+            return numbers
+        if all(isinstance(name, int) for name in self.names):
+            return torch.tensor(self.names)[numbers]
+        alike = all(isinstance(name, str) for name in self.names)
+        return np.take(np.array(self.names, dtype=None if alike else object), numbers.numpy())
+
+
+def as_names(y: Labels, length: int) -> list[Name]:
+    """Labels as integers and strings of Python, one for each of ``length`` images."""
+    given = _as_given(y)
+    if isinstance(given, Tensor | np.ndarray) and given.ndim != 1:
+        raise InputError(f"expected labels of shape (N,), got {tuple(given.shape)}; pass one label for each image")
+    try:
+        values = given.tolist() if isinstance(given, Tensor | np.ndarray) else list(given)
+    except TypeError:
+        raise InputError(
+            f"expected labels as an array or list, got {type(y).__name__}; pass one label for each image"
+        ) from None
+    if len(values) != length:
+        raise InputError(
+            f"expected {length} labels, one for each image, got {len(values)}; pass as many labels as images"
+        )
+    return [_name(value, position) for position, value in enumerate(values)]
+
+
+def distinct(names: Sequence[Name]) -> tuple[Name, ...]:
+    """Names of classes that are to come, each of them once."""
+    found = [_name(name, position) for position, name in enumerate(names)]
+    twice = [name for name in dict.fromkeys(found) if found.count(name) > 1]
+    if twice:
+        raise InputError(f"expected each class once, got {twice[0]!r} {found.count(twice[0])} times; leave it out")
+    return tuple(found)
+
+
+def _as_given(y: Labels) -> Any:
+    """A single label as a list of one."""
+    return [y] if isinstance(y, str | int | np.integer) else y
+
+
+def _name(value: Any, position: int) -> Name:
+    value = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise InputError(
+        f"expected labels that are integers or strings, got {value!r} at position {position}; name the classes"
+    )

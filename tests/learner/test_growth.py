@@ -1,0 +1,144 @@
+"""A learner that is told no number of classes."""
+
+import numpy as np
+import pytest
+import torch
+from states import assert_same_tree
+
+import learners
+from s6mod import Learner
+from s6mod.errors import ConfigError, InputError, ResourceError
+from s6mod.learner import learner as learner_module
+from s6mod.learner.classes import FIRST_CAPACITY
+
+S6MOD = {"name": "s6mod"}
+
+
+def growing(branch=None, **options):
+    return learners.small("er", branch, num_classes=None, **options)
+
+
+def run(learner, start, stop):
+    """Two new classes a batch, one with a string for a name and one with a number; a task has two batches."""
+    for position in range(start, stop):
+        learner.learn(learners.batch(position, (0,))[0], [f"class {position}", position])
+        if position % 2:
+            learner.end_task()
+    return learner
+
+
+def test_classes_are_listed_in_order_of_arrival_and_predictions_are_their_names():
+    learner = run(growing(), 0, 3)
+    x, _ = learners.batch(0, (0,), size=5)
+    assert learner.classes_ == ["class 0", 0, "class 1", 1, "class 2", 2]
+    assert set(learner.predict(x)) <= set(learner.classes_)
+    assert learner.predict_proba(x).shape == learner.scores(x)["head"].shape == (5, 6)
+    assert learner.predict_proba(x).sum(1) == pytest.approx(np.ones(5))
+
+
+@pytest.mark.parametrize(
+    ("y", "kind"),
+    [
+        (["cat", "dog"], np.ndarray),
+        (np.array(["cat", "dog"]), np.ndarray),
+        (np.array(["cat", "dog"], object), np.ndarray),
+        ([-7, 10**12], torch.Tensor),
+        (np.array([3, 200], np.uint8), torch.Tensor),
+        (torch.tensor([5, -5]), torch.Tensor),
+    ],
+)
+def test_labels_are_any_integers_or_strings(y, kind):
+    learner = growing()
+    x, _ = learners.batch(0, (0,))
+    learner.learn(x, y)
+    assert learner.classes_ == [value.item() if hasattr(value, "item") else value for value in y]
+    assert isinstance(learner.predict(x), kind)
+    assert isinstance(learner.predict(x.numpy()), np.ndarray)
+    assert learner.predict(x[0]) in learner.classes_
+    assert learner.evaluate(x, y) == 100 * (np.asarray(learner.predict(x)) == np.asarray(y)).mean()
+
+
+def test_a_class_that_never_came_is_never_right():
+    learner = run(growing(), 0, 2)
+    assert learner.evaluate(learners.batch(0, (0,))[0], ["unheard", "of"]) == 0
+
+
+@pytest.mark.parametrize("branch", [None, S6MOD])
+def test_it_saves_and_resumes_to_the_bit_before_at_and_after_growth(tmp_path, branch):
+    stop = FIRST_CAPACITY // 2 + 3  # batches; the last three have grown
+    straight = run(growing(branch, average=0.9), 0, stop)
+    assert straight.parts.capacity == 2 * FIRST_CAPACITY
+    for saved in (1, stop - 3, stop - 2):
+        run(growing(branch, average=0.9), 0, saved).save(tmp_path / str(saved))
+        resumed = run(Learner.load(tmp_path / str(saved)), saved, stop)
+        assert resumed.classes_ == straight.classes_
+        assert_same_tree(straight.state_dict(), resumed.state_dict())
+
+
+def test_the_vectors_of_old_classes_in_the_fixed_head_never_move():
+    learner = run(growing(S6MOD), 0, 2)
+    before = learner.peers[0].branch.etf.weight.clone()
+    frame = run(learner, 2, 20).peers[0].branch.etf.weight  # 40 classes in 8 dimensions
+    assert frame.shape == (8, 64)
+    assert torch.equal(frame[:, : before.shape[1]], before)
+    assert frame.norm(dim=0) == pytest.approx(torch.ones(64).numpy())
+
+
+def test_classes_may_be_announced_and_others_come_all_the_same():
+    learner = growing(classes=["b", "a"])
+    x, _ = learners.batch(0, (0,))
+    learner.learn(x, ["a", "c"])
+    assert learner.classes_ == ["b", "a", "c"]
+    assert "b" not in learner.predict(x)  # it has not been seen
+    assert (learner.predict_proba(x)[:, 0] == 0).all()
+
+
+def test_with_num_classes_predictions_are_among_the_classes_seen_unless_told_otherwise():
+    x, y = learners.batch(0, (3, 1), size=6)
+    for among, seen in (("seen", {1, 3}), ("all", set(range(6)))):
+        learner = learners.small("er", predict_among=among)
+        learner.learn(x, y)
+        finite = learner.scores(x)["head"].isfinite().any(0).nonzero().flatten().tolist()
+        assert set(finite) == seen
+    assert learner.classes_ == [3, 1]
+
+
+BAD = {
+    "a float": ([1.5, 2.0], "integers or strings, got 1.5 at position 0"),
+    "a bool": ([True, False], "integers or strings, got True"),
+    "none": (["cat", None], "integers or strings, got None at position 1"),
+    "too few": (["cat"], "expected 2 labels"),
+    "a table": (np.zeros((2, 2), int), r"expected labels of shape \(N,\), got \(2, 2\)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_label_is_one_sentence_and_leaves_no_trace(name):
+    y, told = BAD[name]
+    learner, before = run(growing(), 0, 2), run(growing(), 0, 2).state_dict()
+    with pytest.raises(InputError, match=rf"^expected [^\n]*{told}[^\n]*; [^\n]+$|^{told}[^\n]*; [^\n]+$"):
+        learner.learn(learners.batch(0, (0,))[0], y)
+    assert_same_tree(learner.state_dict(), before)
+
+
+def test_a_name_twice_or_a_number_beside_names_is_refused():
+    with pytest.raises(InputError, match=r"^expected each class once, got 'a' 2 times; leave it out$"):
+        growing(classes=["a", "b", "a"])
+    with pytest.raises(ConfigError, match=r"^expected num_classes or classes, got both; leave num_classes out$"):
+        learners.small("er", classes=["a"])
+
+
+def test_growth_beyond_memory_is_one_sentence_and_the_learner_goes_on_as_it_was(monkeypatch):
+    learner, before = run(growing(), 0, 8), run(growing(), 0, 8).state_dict()
+    x, _ = learners.batch(0, (0,))
+    with monkeypatch.context() as patch:
+
+        def no_memory(*_):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+
+        patch.setattr(learner_module, "grown", no_memory)
+        with pytest.raises(ResourceError, match=r"^expected enough memory for 32 classes, got: [^\n]+; lower [^\n]+$"):
+            learner.learn(x, ["one", "more"])
+    assert_same_tree(learner.state_dict(), before)
+    learner.learn(x, ["one", "more"])
+    assert learner.classes_[-2:] == ["one", "more"]

@@ -1,0 +1,59 @@
+"""Images in whatever form their owner has them are one batch."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from s6mod.errors import InputError
+from s6mod.learner.images import as_batch
+
+RGB = torch.arange(2 * 3 * 8 * 9).reshape(2, 3, 8, 9).to(torch.uint8)
+HWC = RGB.permute(0, 2, 3, 1).numpy()
+BATCHES = {
+    "channels first": RGB,
+    "channels last": HWC,
+    "channels last, torch": RGB.permute(0, 2, 3, 1),
+    "a list of arrays": [HWC[0], HWC[1]],
+    "a list of PIL images": [Image.fromarray(image) for image in HWC],
+    "floats": RGB / 255,
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_form_is_the_same_batch(name):
+    images, single = as_batch(BATCHES[name])
+    assert torch.equal(images, RGB)
+    assert not single
+
+
+SINGLE = {"CHW": RGB[0], "HWC": HWC[0], "NumPy": RGB[0].numpy(), "PIL": Image.fromarray(HWC[0])}
+
+
+@pytest.mark.parametrize("image", SINGLE.values(), ids=SINGLE)
+def test_a_single_image_is_known_as_one(image):
+    images, single = as_batch(image)
+    assert torch.equal(images, RGB[:1])
+    assert single
+
+
+def test_a_grey_image_is_repeated():
+    images, single = as_batch(RGB[0, 0])
+    assert torch.equal(images, RGB[:1, :1].expand(1, 3, 8, 9))
+    assert single
+
+
+@pytest.mark.parametrize(
+    ("x", "told"),
+    [
+        ([HWC[0], HWC[1, :4]], r"images of one shape, got \(8, 9, 3\) and, at position 1, \(4, 9, 3\)"),
+        (RGB[:0], "non-empty batch"),
+        (torch.full((1, 3, 8, 8), torch.nan), "finite image values, got NaN"),
+        (np.zeros((5, 8, 8), np.uint8), "channel axis"),
+        ("cat.png", "images as an array"),
+        ([], r"got \(0,\)"),
+    ],
+)
+def test_what_is_no_batch_is_told_in_one_sentence(x, told):
+    with pytest.raises(InputError, match=rf"^expected [^\n]*{told}"):
+        as_batch(x)
