@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -25,6 +25,7 @@ from s6mod.files import DEEPEST
 
 MOST_VALUES = 100_000  # in one YAML text
 LARGEST = 2**53 - 1  # whole number, which every reader of JSON takes as it is
+Words = dict[str, dict[str, typing.Any] | None]  # short words for options, each with the plain values it stands for
 
 
 class Config(BaseModel):
@@ -34,6 +35,7 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    words: ClassVar[Words] = {}  # where this is a part of another one, each may stand in its place
 
     @field_validator("*")
     @classmethod
@@ -46,7 +48,7 @@ class Config(BaseModel):
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
         try:
-            text = json.dumps(retired.without(dict(values), retired_in(cls)), default=_plain_number)
+            text = json.dumps(retired.without(spelled(cls, values), retired_in(cls)), default=_plain_number)
         except ConfigError:
             raise
         except (TypeError, ValueError, RecursionError) as error:  # the last two: one that holds itself, or is too deep
@@ -270,6 +272,20 @@ def retired_in(cls: type[BaseModel]) -> dict[str, Any]:
     parts = {name: part for name, field in cls.model_fields.items() for part in _models_in(field.annotation)}
     below = {name: tree for name, part in parts.items() if (tree := retired_in(part))}
     return below | {key: value for key, value in retired.keys_of(cls).items() if key not in cls.model_fields}
+
+
+def spelled(cls: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of a configuration with each word in place of options spelled out."""
+    spelled_out = dict(values)
+    for name, field in cls.model_fields.items():
+        for part in _models_in(field.annotation) if isinstance(values.get(name), str) else ():
+            words, word = getattr(part, "words", {}), values[name]
+            if words and word not in words:
+                raise ConfigError(
+                    f"expected for {name!r} its options or a word for them, got {word!r}; {nearest(word, words)}"
+                )
+            spelled_out[name] = words.get(word, word)
+    return spelled_out
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -5,6 +5,7 @@ here knows labels, methods or networks, except for the pseudo-labels that the si
 """
 
 from s6mod.augment.base import Augment, to_float, unaugmented, uniform_numbers
+from s6mod.augment.by_name import Untouched, augmentation
 from s6mod.augment.chain import ChainConfig, DistillationChain
 from s6mod.augment.kornia_like import KorniaAugment, KorniaAugmentConfig, KorniaParams
 from s6mod.augment.rand_augment import RandAugment, RandAugmentConfig
@@ -23,6 +24,8 @@ __all__ = [
     "TransformLayers",
     "TransformLayersConfig",
     "TransformLayersParams",
+    "Untouched",
+    "augmentation",
     "rotate16",
     "rotate16_labels",
     "to_float",

@@ -8,6 +8,7 @@ normalised images can be augmented too; the grey value is then that of the norma
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -16,9 +17,10 @@ from torch.nn import functional as F
 
 from s6mod.augment import crop, fused
 from s6mod.augment.base import Augment, check_images, to_float, uniform_numbers
+from s6mod.augment.by_name import words
 from s6mod.augment.colour import grey
 from s6mod.augment.crop import Areas
-from s6mod.config import Config
+from s6mod.config import Config, Words
 
 
 class TransformLayersConfig(Config):
@@ -27,6 +29,8 @@ class TransformLayersConfig(Config):
     flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
     grey_probability: float = Field(0.25, ge=0, le=1, description="chance that an image loses its colours")
     scale: Areas = Field((0.3, 1.0), description="area of the crop as a fraction of the image, uniform")
+
+    words: ClassVar[Words] = words()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What makes a learner: its method, its branch, its memory and how it computes, as one strict configuration."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, StrictInt, StrictStr
 
@@ -92,3 +92,21 @@ class LearnerConfig(Config):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as plain values: another process checks them and says which method or branch it does not know."""
         return type(self).parse, (self.plain(),)
+
+
+class LearnerOptions(TypedDict, total=False):
+    """The fields of a ``LearnerConfig`` but method and branch, as a call gives them."""
+
+    num_classes: int | None
+    classes: list[int | str] | None
+    memory_size: int
+    seed: int
+    boundaries: str
+    boundary_patience: int
+    updates: int
+    statistics: str
+    average: float | None
+    predict_by: str
+    predict_among: str
+    engine: dict[str, Any] | EngineConfig | None
+    teacher: str | dict[str, Any] | TeacherConfig | None

@@ -7,7 +7,7 @@ needs and hands it to the engine; it knows nothing of data sets or the command l
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
 from pydantic import Field
@@ -20,23 +20,25 @@ from s6mod.engine.average import Average
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
-from s6mod.engine.settings import Engine, EngineConfig, MissingDeviceError, float32_modules, ordinary_tensors
+from s6mod.engine.settings import Engine, MissingDeviceError, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step
 from s6mod.engine.teaching import Teaching
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
+from s6mod.learner.advice import NCM, Advice
 from s6mod.learner.answers import Answers
 from s6mod.learner.classes import Classes, Labels, Name, distinct
-from s6mod.learner.config import LearnerConfig
+from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
 from s6mod.learner.images import Images, as_batch
 from s6mod.learner.parts import Parts, grown, make_parts
+from s6mod.learner.preset import EVERYDAY, composed
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 from s6mod.random import generator
 from s6mod.run_files import RunFiles
-from s6mod.teacher import TeacherConfig, teachers
+from s6mod.teacher import teachers
 
 _BUILT = {field.name for field in fields(Parts)}
 
@@ -63,11 +65,13 @@ class _Host(Config):
 class Learner(Answers):
     """Learns from a stream seen once, in small batches, with classes arriving over time.
 
-    >>> learner = Learner(method="er", branch="s6mod", memory_size=500)
+    >>> learner = Learner()
     >>> learner.learn(x, y)          # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,), numbers or names
     >>> learner.predict(x)           # labels (B,)
 
-    Without ``num_classes`` it grows as classes come. With it, labels are 0 ... num_classes - 1.
+    Without ``num_classes`` it grows as classes come. With it, labels are 0 ... num_classes - 1. Without a method it
+    starts from the preset ``everyday``; with one, as in ``Learner("er", "s6mod")``, from the defaults of
+    ``LearnerConfig``, whose fields are the options, but that it predicts among the classes seen.
     """
 
     if TYPE_CHECKING:  # parts, which are there from the first batch on
@@ -84,41 +88,31 @@ class Learner(Answers):
 
     def __init__(
         self,
-        method: str | dict[str, Any] | MethodConfig = "er",
+        method: str | dict[str, Any] | MethodConfig | None = None,
         branch: str | dict[str, Any] | BranchConfig | None = None,
-        *,
-        num_classes: int | None = None,
-        classes: list[Name] | None = None,
-        memory_size: int = 1000,
-        seed: int = 0,
-        boundaries: str = "given",
-        boundary_patience: int = 20,
-        updates: int = 1,
-        statistics: str = "running",
-        average: float | None = None,
-        predict_by: str = "auto",
-        predict_among: str = "seen",
-        engine: dict[str, Any] | EngineConfig | None = None,
-        teacher: str | dict[str, Any] | TeacherConfig | None = None,
+        **options: Unpack[LearnerOptions],
     ) -> None:
-        values = {
-            "method": _plain(methods.configure(method)),
-            "branch": None if branch is None else _plain(branches.configure(branch)),
-            "teacher": None if teacher is None else _plain(teachers.configure(teacher)),
-            "num_classes": num_classes,
-            "classes": classes,
-            "memory_size": memory_size,
-            "seed": seed,
-            "boundaries": boundaries,
-            "boundary_patience": boundary_patience,
-            "updates": updates,
-            "statistics": statistics,
-            "average": average,
-            "predict_by": predict_by,
-            "predict_among": predict_among,
-            "engine": _plain(engine or {}),
+        given: dict[str, Any] = {
+            name: value for name, value in options.items() if name != "engine" or value is not None
         }
-        self._setup(LearnerConfig.parse(values))
+        if branch is not None:
+            given["branch"] = branches.configure(branch)
+        if given.get("teacher") is not None:
+            given["teacher"] = teachers.configure(given["teacher"])
+        if method is None:
+            config = composed(EVERYDAY, given)
+        else:
+            given = {"method": methods.configure(method), "predict_among": "seen"} | given
+            config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
+        self._setup(config)
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> "Learner":
+        """A fresh learner by a preset, ``everyday`` or a cell as ``er+s6mod/cifar100/2000``, with changes on top.
+
+        Changes are what a learner is made with; options of method, branch and engine are changed one by one.
+        """
+        return cls.from_config(composed(name, changes))
 
     @classmethod
     def from_config(cls, config: LearnerConfig) -> "Learner":
@@ -160,6 +154,7 @@ class Learner(Answers):
         self.evaluated: tuple[float, int, int] | None = None  # percent, on so many images, after so many batches
         self.image_shape: tuple[int, int, int] | None = None
         self._quiet = 0  # batches since the last new class
+        self._advice = Advice()
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
         self.turn = Turn()
         self.parts: Parts | None = None
@@ -274,13 +269,6 @@ class Learner(Answers):
 
     # --- predicting -------------------------------------------------------------------------------------------
 
-    def evaluate(self, x: Images, y: Labels) -> float:
-        """The share of images whose label is predicted, in percent."""
-        images, _ = as_batch(x)
-        accuracy = super().evaluate(images, y)
-        self.evaluated = accuracy, len(images), self.steps
-        return accuracy
-
     def __repr__(self) -> str:
         return describe(self)
 
@@ -288,6 +276,19 @@ class Learner(Answers):
     def primary(self) -> str:
         """The name of the score table that predicts."""
         return self.config.primary
+
+    def evaluate(self, x: Images, y: Labels) -> float:
+        """The share of images whose label is predicted, in percent.
+
+        Warns, once, where nearest means have far more: now and then it looks at them too.
+        """
+        images, _ = as_batch(x)
+        accuracy = super().evaluate(images, y)
+        self.evaluated = accuracy, len(images), self.steps
+        if self.primary != NCM and NCM in self.config.tables and self._advice.due(self.steps):
+            tables = self.scores(images)
+            self._advice.look(tables, self.primary, self.classes.numbers(y, len(tables[NCM])))
+        return accuracy
 
     @in_turn
     def scores_by_all(self, x: Images) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import KorniaAugment, KorniaAugmentConfig
+from s6mod.augment import KorniaAugment, KorniaAugmentConfig, augmentation
 from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Method, MethodConfig, Peer, Plan, Task, methods
@@ -23,7 +23,7 @@ class ERConfig(MethodConfig):
     """Options of ER."""
 
     name: Literal["er"] = "er"
-    augment: KorniaAugmentConfig = KorniaAugmentConfig()
+    augment: KorniaAugmentConfig | None = KorniaAugmentConfig()
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ER(Method):
 
     def __init__(self, config: ERConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        self.augment = KorniaAugment(config.augment)
+        self.augment = augmentation(KorniaAugment, config.augment)
 
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan | None:
         """Rows to replay; nothing to do while the memory is empty."""

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import TransformLayers, TransformLayersConfig
+from s6mod.augment import TransformLayers, TransformLayersConfig, augmentation
 from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, OptimizerConfig, Peer, Plan, Task, methods
@@ -50,7 +50,7 @@ class MOSEConfig(NormalisedConfig):
     name: Literal["mose"] = "mose"
     network: ExpertsConfig = ExpertsConfig()
     optimizer: MOSEOptimizerConfig = MOSEOptimizerConfig()
-    augment: MOSEAugmentConfig = MOSEAugmentConfig()
+    augment: MOSEAugmentConfig | None = MOSEAugmentConfig()
     temperature: float = Field(0.07, gt=0, description="of the supervised contrastive loss")
 
 
@@ -79,7 +79,7 @@ class MOSE(NormalisedMethod):
 
     def __init__(self, config: MOSEConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        self.augment = TransformLayers(config.augment)
+        self.augment = augmentation(TransformLayers, config.augment)
 
     def make_network(self) -> ExpertsResNet18:
         """A network with an expert at each stage."""

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import KorniaAugment, KorniaAugmentConfig
+from s6mod.augment import KorniaAugment, KorniaAugmentConfig, augmentation
 from s6mod.branch.base import Targets
 from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
@@ -46,7 +46,7 @@ class OCMConfig(ContrastiveConfig):
 
     name: Literal["ocm"] = "ocm"
     optimizer: OCMOptimizerConfig = OCMOptimizerConfig()
-    augment: KorniaAugmentConfig = KorniaAugmentConfig()
+    augment: KorniaAugmentConfig | None = KorniaAugmentConfig()
     scale: float = Field(0.5, gt=0, description="c, which multiplies similarities after the first task")
     mse_target: Literal["logits", "features"] = Field(
         "logits", description="what of the teacher the logits of old classes are drawn to"
@@ -73,7 +73,7 @@ class OCM(ContrastiveMethod):
 
     def __init__(self, config: OCMConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        self.augment = KorniaAugment(config.augment)
+        self.augment = augmentation(KorniaAugment, config.augment)
         self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer("old", torch.zeros(num_classes, dtype=torch.bool))
 

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.augment import TransformLayers, TransformLayersConfig
+from s6mod.augment import TransformLayers, TransformLayersConfig, augmentation
 from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods import feedback
@@ -50,7 +50,7 @@ class OnProConfig(feedback.FeedbackConfig, ContrastiveConfig):
 
     name: Literal["onpro"] = "onpro"
     network: OnProNetworkConfig = OnProNetworkConfig()
-    augment: TransformLayersConfig = TransformLayersConfig()
+    augment: TransformLayersConfig | None = TransformLayersConfig()
     prototype_temperature: float = Field(0.5, gt=0, description="tau of OPE, by which cosines are divided")
 
 
@@ -80,7 +80,7 @@ class OnPro(ContrastiveMethod):
 
     def __init__(self, config: OnProConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        self.augment = TransformLayers(config.augment)
+        self.augment = augmentation(TransformLayers, config.augment)
         self.register_buffer("mu", torch.zeros(num_classes, config.projection_width))
 
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan:

@@ -7,7 +7,7 @@ each method's business.
 import torch
 from torch import Tensor
 
-from s6mod.augment import KorniaAugment, KorniaAugmentConfig
+from s6mod.augment import KorniaAugment, KorniaAugmentConfig, augmentation
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Method, MethodConfig, Plan, Task
 
@@ -15,7 +15,7 @@ from s6mod.methods.base import Batch, Method, MethodConfig, Plan, Task
 class ReplayConfig(MethodConfig):
     """Options of replay with augmentation."""
 
-    augment: KorniaAugmentConfig = KorniaAugmentConfig()
+    augment: KorniaAugmentConfig | None = KorniaAugmentConfig()
 
 
 class ReplayMethod(Method):
@@ -25,7 +25,7 @@ class ReplayMethod(Method):
 
     def __init__(self, config: ReplayConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
         super().__init__(config, image_shape, num_classes)
-        self.augment = KorniaAugment(config.augment)
+        self.augment = augmentation(KorniaAugment, config.augment)
 
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan | None:
         """Rows to replay; nothing to do while the memory is empty."""

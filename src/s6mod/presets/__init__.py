@@ -1,7 +1,8 @@
 """Presets: readable YAML, one file for the data sets, one for each method or plug-in that differs.
 
-A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. Nothing here
-imports torch: what the values mean is known to the configuration classes alone.
+A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. ``learners`` has
+settings that are made for no data set, by a word. Nothing here imports torch: what the values mean is known to the
+configuration classes alone.
 """
 
 import functools
@@ -10,7 +11,11 @@ from typing import Any
 
 import yaml
 
-from s6mod.config import merge
+from s6mod.config import merge, nearest
+from s6mod.errors import ConfigError
+
+# Of the data sets that have a preset, how many classes each has.
+CLASSES = {"digits": 10, "fashion-mnist": 10, "cifar10": 10, "cifar100": 100, "tiny-imagenet": 200}
 
 
 def datasets() -> tuple[str, ...]:
@@ -38,6 +43,16 @@ def preset(method: str, branch: str, data: str, memory_size: int | None, teacher
             for setting in settings:
                 values = merge(values, {part: _read(name).get(group, {}).get(setting, {})})
     return values
+
+
+def learner_preset(word: str) -> dict[str, Any]:
+    """The plain values of a learner's configuration that a word stands for, such as ``everyday``."""
+    if word not in _read("learners"):
+        raise ConfigError(
+            f"expected a preset, got {word!r}; {nearest(word, _read('learners'))} "
+            "(or METHOD[+BRANCH]/DATA/MEMORY, such as er+s6mod/cifar100/2000)"
+        )
+    return dict(_read("learners")[word])
 
 
 def _lineage(method: str) -> list[str]:

@@ -19,6 +19,7 @@ from s6mod.data import default_root
 from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError
 from s6mod.files import expanded
+from s6mod.learner.preset import split_learner
 from s6mod.methods import methods
 from s6mod.presets import datasets, preset
 from s6mod.runs.completion import run_defaults
@@ -102,11 +103,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
     """
     learner, *rest = text.strip().split("/")
-    method, teacher = learner, "none"
-    if (last := _last(method)) != "none" and last not in branches and last in teachers:
-        method, teacher = method.removesuffix(f"+{last}"), last
-    branch = _last(method)
-    method = method.removesuffix(f"+{branch}")
+    method, branch, teacher = split_learner(learner)
     changes = tuple(part for part in rest if "=" in part)
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
@@ -129,13 +126,6 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     if branch == "none" and any(whole_field(change) != change for change in changes):
         raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
     return Cell(method, branch, name, memory, changes, root, teacher)
-
-
-def _last(learner: str) -> str:
-    """What stands behind the last plus; none if nothing does: the name of a method may have one, as der++ does."""
-    if learner in methods:
-        return "none"
-    return (learner.rpartition("+")[2] if "+" in learner else "") or "none"
 
 
 def parse_all(

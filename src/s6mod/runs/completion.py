@@ -12,7 +12,7 @@ import functools
 import json
 from typing import Any
 
-from s6mod.config import digest, retired_in
+from s6mod.config import digest, retired_in, spelled
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import ConfigError
 from s6mod.registry import NamedConfig
@@ -80,7 +80,7 @@ def _complete_part(kind: type[NamedConfig] | None, own: Plain) -> Plain:
     """A method, branch or teacher with all its fields; as it is if nobody knows it."""
     if kind is None:
         return own
-    completed: Plain = _lay(_defaults_of(kind), without(own, retired_in(kind)))
+    completed: Plain = _lay(_defaults_of(kind), without(spelled(kind, own), retired_in(kind)))
     return completed
 
 

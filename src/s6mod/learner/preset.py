@@ -1,0 +1,65 @@
+"""A learner's configuration from a preset and what is changed of it.
+
+A preset is a word (``everyday``), or a cell, METHOD[+BRANCH][+TEACHER]/DATA[/MEMORY], whose published setting is meant.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from s6mod.branch import branches
+from s6mod.config import Config, merge, nearest
+from s6mod.errors import ConfigError
+from s6mod.learner.config import LearnerConfig
+from s6mod.methods import methods
+from s6mod.presets import CLASSES, learner_preset, preset
+from s6mod.teacher import teachers
+
+EVERYDAY = "everyday"  # what a learner starts from that is told no method
+PARTS = ("method", "branch", "teacher")  # each may be given as a bare name
+
+
+def composed(name: str, given: Mapping[str, Any]) -> LearnerConfig:
+    """The learner's part of a preset with the fields that are given laid on top, option by option.
+
+    Another method than the preset's, or another branch, comes with its own defaults.
+    """
+    values = _of_cell(name) if "/" in name else learner_preset(name)
+    values = {name: value for name, value in values.items() if name in LearnerConfig.model_fields}
+    values["method"] = methods.configure(values["method"]).plain()  # a word for options is spelled out, to be changed
+    return LearnerConfig.parse(merge(values, {name: _plain(name, value) for name, value in given.items()}))
+
+
+def split_learner(learner: str) -> tuple[str, str, str]:
+    """The method, the branch and the teacher in METHOD[+BRANCH][+TEACHER]; what is not there is "none"."""
+    method, teacher = learner, "none"
+    if (last := _last(method)) != "none" and last not in branches and last in teachers:
+        method, teacher = method.removesuffix(f"+{last}"), last
+    branch = _last(method)
+    return method.removesuffix(f"+{branch}"), branch, teacher
+
+
+def _last(learner: str) -> str:
+    """What stands behind the last plus; none if nothing does: the name of a method may have one, as der++ does."""
+    if learner in methods:
+        return "none"
+    return (learner.rpartition("+")[2] if "+" in learner else "") or "none"
+
+
+def _of_cell(name: str) -> dict[str, Any]:
+    """A run's values, with the number of classes of its data set."""
+    learner, data, *memory = name.split("/")
+    if data not in CLASSES:
+        raise ConfigError(f"expected a data set that has a preset in {name!r}, got {data!r}; {nearest(data, CLASSES)}")
+    if len(memory) > 1 or not all(size.isdecimal() for size in memory):
+        raise ConfigError(
+            f"expected METHOD[+BRANCH]/DATA/MEMORY, got {name!r}; give the memory as a number and changes as keywords"
+        )
+    method, branch, teacher = split_learner(learner)
+    values = preset(method, branch, data, int(memory[0]) if memory else None, teacher)
+    return values | {"num_classes": CLASSES[data]}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.plain()
+    return {"name": value} if name in PARTS and isinstance(value, str) else value

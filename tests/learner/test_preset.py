@@ -1,0 +1,80 @@
+"""Learners by a preset: a word for everyday use, or a cell of the published protocol."""
+
+import pytest
+
+from s6mod import Learner
+from s6mod.data.cifar import CIFAR10, CIFAR100
+from s6mod.data.digits import load_digits
+from s6mod.errors import ConfigError
+from s6mod.learner import LearnerConfig
+from s6mod.learner.config import LearnerOptions
+from s6mod.presets import CLASSES, datasets
+from s6mod.runs.cells import parse
+from s6mod.runs.config import RunConfig
+
+
+@pytest.mark.parametrize(
+    "cell", ["er+s6mod/cifar100/2000", "der++/cifar10/500", "mose/tiny-imagenet/5000", "scr/digits"]
+)
+def test_a_cell_gives_the_learner_that_its_run_has(cell):
+    run = RunConfig.parse(parse(cell).values()).plain()
+    learner = Learner.preset(cell).config.plain()
+    assert learner == {name: run[name] for name in learner} | {"num_classes": CLASSES[cell.split("/")[1]]}
+
+
+def test_every_data_set_with_a_preset_has_its_number_of_classes():
+    assert CLASSES.keys() == set(datasets())
+    assert (CLASSES["cifar10"], CLASSES["cifar100"]) == (CIFAR10.num_classes, CIFAR100.num_classes)
+    assert CLASSES["digits"] == load_digits().num_classes
+
+
+def test_changes_are_laid_on_top_option_by_option():
+    base = Learner.preset("er+s6mod/cifar100/2000").config
+    changed = Learner.preset(
+        "er+s6mod/cifar100/2000", method={"network": {"width": 8}}, branch={"alpha": 3.0}, seed=5, memory_size=10
+    ).config
+    assert changed.method.network.width == 8
+    assert (changed.branch.alpha, changed.branch.view) == (3.0, base.branch.view)
+    assert (changed.seed, changed.memory_size, changed.num_classes) == (5, 10, 100)
+    assert Learner.preset("er+s6mod/cifar100/2000", branch=None).config.branch is None
+    assert Learner.preset("er/cifar100/2000", method="scr").config.method.name == "scr"
+
+
+def test_options_of_a_word_are_changed_one_by_one():
+    augment = Learner.preset("everyday", num_classes=3, method={"augment": {"scale": [0.5, 1.0]}}).config.method.augment
+    usual = Learner.preset("everyday", num_classes=3).config.method.augment
+    assert augment == usual.model_copy(update={"scale": (0.5, 1.0)})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("everday", "did you mean 'everyday'"),
+        ("er/cifar1000/5", "did you mean 'cifar100'"),
+        ("er/cifar100/many", "give the memory as a number"),
+        ("er/cifar100/2000/alpha=3", "changes as keywords"),
+        ("err/cifar100/2000", "expected a known method, got 'err'"),
+        ("er+s7mod/cifar100/2000", "expected a known branch, got 's7mod'"),
+    ],
+)
+def test_a_preset_that_is_not_known_is_one_sentence(name, message):
+    with pytest.raises(ConfigError, match=message):
+        Learner.preset(name)
+
+
+def test_a_learner_that_is_told_no_method_is_the_everyday_one():
+    assert Learner(num_classes=4, seed=2).config == Learner.preset("everyday", num_classes=4, seed=2).config
+    assert Learner(num_classes=4, branch="smoothing").config.branch.name == "smoothing"
+    assert Learner(num_classes=4, statistics="running", average=None).config.statistics == "running"
+
+
+def test_a_learner_that_is_told_a_method_starts_from_the_defaults_of_the_fields():
+    told = Learner("er", num_classes=10, engine=None).config
+    assert told == LearnerConfig.parse({"method": {"name": "er"}, "num_classes": 10, "predict_among": "seen"})
+    assert told.plain()["method"]["augment"]["scale"] == [0.2, 1.0]
+
+
+def test_the_options_of_a_call_are_the_fields_of_the_configuration():
+    assert {*LearnerOptions.__annotations__, "method", "branch"} == set(LearnerConfig.model_fields)
+    with pytest.raises(ConfigError, match="did you mean 'memory_size'"):
+        Learner("er", num_classes=10, memory_sise=3)
