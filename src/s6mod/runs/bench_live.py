@@ -10,10 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import cycle
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -32,20 +32,21 @@ BATCHES = 20  # different ones, over and over
 class Case:
     """Who does what at the same time."""
 
-    asked: str | None  # "copy": what is published; "learner": itself, which takes turns; None: nobody asks
-    rate: float | None  # predictions a second; None: as fast as they come
+    name: str
     learning: bool
-
-    def __str__(self) -> str:
-        who = {None: "learns, nobody asks", "copy": "", "learner": "learns, itself asked, "}[self.asked]
-        if self.asked is None:
-            return who
-        pace = "without a pause" if self.rate is None else f"{self.rate:g} a second"
-        return f"{who or ('learns, a copy asked, ' if self.learning else 'nobody learns, a copy asked, ')}{pace}"
+    asked: Literal["copy", "learner"] | None  # what is published; the learner itself, which takes turns; nobody asks
+    rate: float | None = None  # predictions a second; None: one after the other
 
 
-IDLE, ALONE = Case("copy", None, learning=False), Case(None, None, learning=True)
-CASES = [IDLE, ALONE, *(Case("copy", rate, True) for rate in (20.0, 100.0, None)), Case("learner", None, True)]
+IDLE, ALONE = Case("nobody learns", False, "copy"), Case("nobody asks", True, None)
+CASES = [
+    IDLE,
+    ALONE,
+    Case("copy, 20 a second", True, "copy", 20),
+    Case("copy, 100 a second", True, "copy", 100),
+    Case("copy, no pause", True, "copy"),
+    Case("learner, no pause", True, "learner"),
+]
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def measure(name: str, learner: Learner, seconds: float) -> list[Live]:
         rows.append(
             Live(
                 name,
-                str(case),
+                case.name,
                 len(of.latencies),
                 None if p50 is None else 1000 * p50,
                 None if p99 is None else 1000 * p99,
@@ -145,7 +146,7 @@ def measure(name: str, learner: Learner, seconds: float) -> list[Live]:
 def _take_turn(learner: Learner, case: Case, seconds: float, found: _Found) -> None:
     image = next(stream_batches(1))[0][:1]
     end = time.perf_counter() + seconds
-    with _learning(learner, found) if case.learning else _nothing():
+    with _learning(learner, found) if case.learning else nullcontext():
         while True:  # once at least
             begin = time.perf_counter()
             if case.asked is not None:
@@ -190,11 +191,6 @@ def _learning(learner: Learner, found: _Found) -> Iterator[None]:
         raise failed[0]
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
 def _percentile(values: list[float], share: float) -> float:
     """The smallest value that at least this share does not exceed."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
@@ -204,8 +200,8 @@ def _table(name: str, rows: list[Live], facts: dict[str, object]) -> Table:
     held, copied = rows[0].learner_bytes / 2**20, rows[0].copy_bytes / 2**20
     title = f"{name}: width {facts['width']}, {facts['device']}; learner {held:.1f} MiB, copy {copied:.1f} MiB"
     table = Table(title=title)
-    for column in ("case", "predictions", "p50 ms", "p99 ms", "p99 / idle p50", "steps/s", "of alone"):
-        table.add_column(column, justify="left" if column == "case" else "right", no_wrap=True)
+    for column in ("asked", "number", "p50 ms", "p99 ms", "p99/idle p50", "steps/s", "of alone"):
+        table.add_column(column, justify="left" if column == "asked" else "right", no_wrap=True)
     for row in rows:
         cells = [_number(row.p50_ms, ".2f"), _number(row.p99_ms, ".2f"), _number(row.ratio, ".1f")]
         cells += [_number(row.steps_per_second, ".2f"), _number(row.share, ".0%")]
