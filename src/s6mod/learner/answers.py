@@ -80,8 +80,7 @@ class Answers:
 
     def _named(self, tables: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tables with the outputs that have a class, (N, classes)."""
-        named = None if self.classes.fixed is not None else len(self.classes.names)
-        return {name: table[:, :named] for name, table in tables.items()}
+        return {name: table[:, : len(self.classes)] for name, table in tables.items()}
 
 
 def shape_of(images: Tensor) -> tuple[int, int, int]:

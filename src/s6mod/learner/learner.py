@@ -405,8 +405,7 @@ class Learner(Answers):
         random = generator(self.config.seed, f"asked after {self.steps} batches", self.engine.device)
         with ordinary_tensors(), self.engine.twins(), self.engine.autocast():
             peers = self.method.ask(peers, self.memory, random)
-        among_seen = self.config.predict_among == "seen" or self.config.num_classes is None
-        classes = self.task.seen if among_seen else None
+        classes = self.task.seen if self.config.among_seen else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
 
     # --- state ------------------------------------------------------------------------------------------------
