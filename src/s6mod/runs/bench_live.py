@@ -42,8 +42,8 @@ IDLE, ALONE = Case("nobody learns", False, "copy"), Case("nobody asks", True, No
 CASES = [
     IDLE,
     ALONE,
-    Case("copy, 20 a second", True, "copy", 20),
-    Case("copy, 100 a second", True, "copy", 100),
+    Case("copy, 20/s", True, "copy", 20),
+    Case("copy, 100/s", True, "copy", 100),
     Case("copy, no pause", True, "copy"),
     Case("learner, no pause", True, "learner"),
 ]
@@ -108,7 +108,8 @@ def run_live(
     for contender in contenders:
         console.print(_table(contender.name, [row for row in rows if row.learner == contender.name], facts))
     console.print(
-        f"one image a prediction, one thread of torch each, a copy every {EVERY} batches; "
+        f"one image a prediction, one thread of torch each, a copy every {EVERY} batches; by idle: p99 by the p50 where "
+        "nobody learns; share: of the steps a second where nobody asks; "
         f"{os.cpu_count()} cores, load of the machine at the end {load}"
     )
 
@@ -200,7 +201,7 @@ def _table(name: str, rows: list[Live], facts: dict[str, object]) -> Table:
     held, copied = rows[0].learner_bytes / 2**20, rows[0].copy_bytes / 2**20
     title = f"{name}: width {facts['width']}, {facts['device']}; learner {held:.1f} MiB, copy {copied:.1f} MiB"
     table = Table(title=title)
-    for column in ("asked", "number", "p50 ms", "p99 ms", "p99/idle p50", "steps/s", "of alone"):
+    for column in ("asked", "number", "p50 ms", "p99 ms", "by idle", "steps/s", "share"):
         table.add_column(column, justify="left" if column == "asked" else "right", no_wrap=True)
     for row in rows:
         cells = [_number(row.p50_ms, ".2f"), _number(row.p99_ms, ".2f"), _number(row.ratio, ".1f")]
