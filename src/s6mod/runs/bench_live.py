@@ -108,8 +108,8 @@ def run_live(
     for contender in contenders:
         console.print(_table(contender.name, [row for row in rows if row.learner == contender.name], facts))
     console.print(
-        f"one image a prediction, one thread of torch each, a copy every {EVERY} batches; by idle: p99 by the p50 where "
-        "nobody learns; share: of the steps a second where nobody asks; "
+        f"one image a prediction, one thread of torch each, a copy every {EVERY} batches; "
+        "by idle: p99 by the p50 where nobody learns; share: of the steps a second where nobody asks; "
         f"{os.cpu_count()} cores, load of the machine at the end {load}"
     )
 
