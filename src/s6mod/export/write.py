@@ -44,7 +44,7 @@ def export(learner: Learner, path: str | Path, classes: Sequence[str] | None = N
         raise ConfigError(f"expected a file name that ends in .onnx or .pt2, got {path.name!r}; choose one of them")
     if learner.steps == 0:
         raise InputError("expected learn() before export(), got a learner that has seen nothing; learn first")
-    names = class_names(learner) if classes is None else checked_names(classes, learner.config.num_classes)
+    names = class_names(learner) if classes is None else checked_names(classes, len(learner.classes))
     if path.suffix == ".onnx":
         onnx_file.check_packages()
     twin = twin_of(learner)
