@@ -15,7 +15,7 @@ from torch import Tensor
 
 from s6mod.errors import InputError
 from s6mod.interfaces.flat import unflattened
-from s6mod.interfaces.packed import packed, unpacked
+from s6mod.interfaces.held import columns, packed, unpacked
 from s6mod.learner import Learner
 from s6mod.learner.classes import Name
 from s6mod.learner.images import as_batch
@@ -55,7 +55,7 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn these images on top. Classes grow as they come: ``classes`` may announce some, and need not."""
         first = not hasattr(self, "learner_")
         announced: list[Name] | None = None if classes is None else np.asarray(classes).tolist()
-        if not first and announced is not None and (new := [name for name in announced if name not in self._names]):
+        if not first and announced is not None and (new := [name for name in announced if name not in columns(self.learner_)]):
             raise InputError(f"expected classes that were announced at first, got {new[0]!r}; leave classes out")
         return self._learn(X, y, first, announced)
 
@@ -86,19 +86,14 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """The learner's softmax, not calibrated: (N, classes), columns in the order of ``classes_``."""
         shares = np.asarray(self._fitted.predict_proba(self._asked(X)))
-        return shares[:, sorted(range(len(self._names)), key=lambda number: _order(self._names[number]))]
+        names = columns(self._fitted)
+        return shares[:, sorted(range(len(names)), key=lambda number: _order(names[number]))]
 
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes that came or were announced, sorted; strings stand after integers."""
-        names = sorted(self._names, key=_order)
+        names = sorted(columns(self._fitted), key=_order)
         return np.array(names, dtype=object if len({type(name) for name in names}) > 1 else None)
-
-    @property
-    def _names(self) -> list[Name]:
-        """Names in the order of the learner's columns."""
-        classes = self._fitted.classes
-        return list(classes.names) if classes.fixed is None else list(range(classes.fixed))
 
     @property
     def _fitted(self) -> Learner:
@@ -106,7 +101,6 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.learner_
 
     def _asked(self, X: Any) -> Tensor:
-        check_is_fitted(self, "learner_")
         rows, shape = _flat(X)
         return self._images(validate_data(self, rows, reset=False), shape)
 

@@ -1,9 +1,19 @@
-"""A learner as bytes, for libraries that pickle: they get JSON and safetensors, which our own reader checks."""
+"""What interfaces do with the learner that they hold: name its columns, and turn it into bytes and back.
+
+Libraries that pickle get the files of a saved learner, JSON and safetensors, which our own reader checks.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from s6mod.learner import Learner
+from s6mod.learner.classes import Name
+
+
+def columns(learner: Learner) -> list[Name]:
+    """The labels of the columns of ``predict_proba``."""
+    classes = learner.classes
+    return list(classes.names) if classes.fixed is None else list(range(classes.fixed))
 
 
 def packed(learner: Learner) -> dict[str, bytes]:
