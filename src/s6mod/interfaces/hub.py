@@ -3,17 +3,19 @@
 A saved learner goes on learning, so it holds its replay memory: whoever gets it gets those images. The card says so.
 """
 
-from collections.abc import Sequence
+import json
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
 
 from s6mod._version import __version__
+from s6mod.files import write_whole
 from s6mod.learner import Learner
 from s6mod.run_files import RunFiles
 from s6mod.runs.records import read_matrix, read_result
 
+CONFIG = "config.json"  # for readers, and for the Hub, which counts its downloads; state.json has what is loaded
 FILES = ["state.json", "state-*.safetensors"]  # all that is fetched of a repository
 LIBRARY = "s6mod"
 TASK = "image-classification"
@@ -28,17 +30,20 @@ learner.predict(x)
 class HubLearner(ModelHubMixin, library_name=LIBRARY, pipeline_tag=TASK):  # type: ignore[misc]
     """Holds a ``Learner`` as ``learner``; ``runs`` are folders or records of runs that its card tells, its own first."""
 
-    def __init__(self, learner: Learner, runs: Sequence[str | Path] = ()) -> None:
+    def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        self.runs = [Path(run) for run in runs]
+        self.runs: list[Path] = []
 
     @classmethod
     def of_run(cls, folder: str | Path, *beside: str | Path) -> "HubLearner":
         """The learner of a finished run; ``beside``: runs or records for its card to compare with, as controls."""
-        return cls(Learner.load(folder), [folder, *beside])
+        held = cls(Learner.load(folder))
+        held.runs = [Path(run) for run in (folder, *beside)]
+        return held
 
     def _save_pretrained(self, save_directory: Path) -> None:
         self.learner.save(save_directory)
+        write_whole(save_directory / CONFIG, json.dumps(self.learner.config.plain(), indent=1))
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, device: str | None = None, **options: Any) -> "HubLearner":
