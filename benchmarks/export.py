@@ -1,10 +1,10 @@
 """What an export weighs and how fast it answers: python benchmarks/export.py [--grid onnx|pt2]
 
-Prints, as a Markdown table, the size of the exported files and the time of a prediction on one CPU thread, by the learner
-itself, by onnxruntime and by torch.export: ms for one image, and for each of 64 at once; the best of several. It is time
-of the processor, so other programs hardly change it. With ``--grid`` it exports every method with and without S6MOD, at
-a small size, and prints as CSV how far the answers are from the learner's scores on images that it has not seen, as a
-share of the largest score of an image.
+Prints, as a Markdown table, the size of the exported files and the time of a prediction on one CPU thread, by the
+learner itself, by onnxruntime and by torch.export: ms for one image, and for each of 64 at once; the best of several.
+It is time of the processor, so other programs hardly change it. With ``--grid`` it exports every method with and
+without S6MOD, at a small size, and prints as CSV how far the answers are from the learner's scores on images that it
+has not seen, as a share of the largest score of an image.
 """
 
 import sys

@@ -21,7 +21,7 @@ def batch(position, classes, size=STREAM, side=8):
 
 
 def small(name, branch=None, method=None, **options):
-    options = {"num_classes": 6, "memory_size": 12, "seed": 3} | options
+    options = {"num_classes": 6, "memory_size": 12, "seed": 3, "predict_among": "all"} | options
     if branch and branch["name"] == "s6mod":
         branch = {"d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3} | branch
     contrastive = {"projection_width": 8} if name.startswith(("ocm", "onpro")) else {}

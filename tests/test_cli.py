@@ -89,6 +89,7 @@ def test_resuming_is_advised_only_where_a_command_can(command, monkeypatch, call
         raise OSError(errno.ENOSPC, "No space left on device")
 
     takes = {"study": "alpha er", "ablate": "er", "tune": "er", "runs": "list"}
+    takes |= {"predict": "there image.png", "export": "there model.onnx"}
     takes |= dict.fromkeys(("report", "features", "inside"), "there")
     resumes = "--resume" in call(command, "--help")[1]
     monkeypatch.setattr("typer.core.TyperCommand.invoke", full)

@@ -9,6 +9,7 @@ from s6mod.errors import ResourceError, memory_for
         MemoryError(),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
         RuntimeError("could not create a primitive"),  # oneDNN's way to say so
+        RuntimeError("can't start new thread"),  # no room for its stack
     ],
 )
 def test_memory_that_runs_out_is_told_with_what_to_do(error):

@@ -7,10 +7,10 @@ traceback and exits with 2; anything else that is raised is a bug in this packag
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# How torch says that memory is not there, on a CPU or a GPU, or that nobody could have so much.
+# How torch and Python say that memory is not there, on a CPU or a GPU, or that nobody could have so much.
 _SHORT = (
     "can't allocate memory", "not enough memory", "out of memory", "storage size calculation overflowed",
-    "could not create a primitive",
+    "could not create a primitive", "can't start new thread",
 )  # fmt: skip
 
 

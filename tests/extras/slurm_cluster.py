@@ -45,8 +45,11 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if (self.folder / "slurm.conf").exists():
+        if len(self.parts) == 5:  # all were started: no job may outlive its cluster
             self.call("scancel", "--user", self.user)
+            end = time.monotonic() + 20
+            while self.call("squeue", "--noheader") and time.monotonic() < end:
+                time.sleep(0.5)
         for _, process in reversed(self.parts):
             process.terminate()
         for _, process in reversed(self.parts):
@@ -58,8 +61,11 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def call(self, *words: str) -> str:
-        """What a command of SLURM says; nothing if it fails."""
-        answer = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=SECONDS)
+        """What a command of SLURM says; nothing if it fails or does not answer."""
+        try:
+            answer = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return ""
         return answer.stdout if answer.returncode == 0 else ""
 
     def why(self) -> str:

@@ -47,7 +47,7 @@ def batch(position, size=6, classes=(0, 1)):
 
 
 def small(engine=None, **options):
-    return Learner({**SMALL, **options}, num_classes=10, memory_size=40, seed=3, engine=engine)
+    return Learner({**SMALL, **options}, num_classes=10, memory_size=40, seed=3, predict_among="all", engine=engine)
 
 
 def run(learner, start, stop):

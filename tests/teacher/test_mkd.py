@@ -17,7 +17,7 @@ from s6mod.teacher.mkd import divergence
 assert Duo  # registers the method "duo"
 
 S6MOD = {"name": "s6mod", "view": "fresh"}
-OWN_VIEW = ("er-ace", "pcr")  # their taps do not hold what the logits are of
+OWN_VIEW = ("pcr",)  # their taps do not hold what the logits are of
 RATE = 0.25
 
 

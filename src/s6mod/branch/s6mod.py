@@ -173,8 +173,10 @@ class S6MOD(Branch):
         The map may hold several views of the samples, (V B, C, H, W), one after the other: P meets the Q of the last.
         """
         X_hat, Z, prototype_feature = self._paths(feature_map)
-        targets = targets if isinstance(targets, Targets) else Targets(targets)
+        given, targets = targets, targets if isinstance(targets, Targets) else Targets(targets)
         self._check_targets(feature_map, logits, targets)
+        if isinstance(given, Tensor):
+            self._check_labels(given)
         targets = targets.repeated(len(feature_map) // len(logits))
         q = targets.soft(self.num_classes).to(feature_map.dtype)  # (V B, num_classes)
         if self.training:
@@ -302,14 +304,18 @@ class S6MOD(Branch):
                 f"expected int64 labels of shape ({batch},), got {labels.dtype} of shape {tuple(labels.shape)}; "
                 "give one class number for each sample of the feature map"
             )
-        if labels.device.type == "cpu" and not torch.compiler.is_compiling():  # a GPU is not waited for
-            wrong = (labels < 0) | (labels >= self.num_classes)
-            if wrong.any():
-                place = int(wrong.int().argmax())
-                raise InputError(
-                    f"expected labels in 0..{self.num_classes - 1}, got {int(labels[place])} at position {place}; "
-                    "leave samples without a class out of the batch"
-                )
+
+    def _check_labels(self, labels: Tensor) -> None:
+        """Of somebody's own loop; those of a learner were looked at on the host. A GPU is not waited for."""
+        if labels.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        wrong = (labels < 0) | (labels >= self.num_classes)
+        if wrong.any():
+            place = int(wrong.int().argmax())
+            raise InputError(
+                f"expected labels in 0..{self.num_classes - 1}, got {int(labels[place])} at position {place}; "
+                "leave samples without a class out of the batch"
+            )
 
 
 def _weighted(weight: float, term: Tensor) -> Tensor:

@@ -140,6 +140,17 @@ def check_ignores_the_future(method: AnyMethod, branch: AnyBranch = None, teache
     candidate.expect_same(poisoned, candidate.trajectory()[:PREFIX], "learn from the batch it is given alone")
 
 
+def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
+    """All stays finite with one class in a batch, single images, and a class first seen within a task."""
+    candidate = Candidate(method, branch, teacher)
+    singles = [Batch(b.images[:1], b.labels[:1]) for b in stream()[:2]]
+    for batches, trajectory in ((stream(), candidate.trajectory()), (singles, run(candidate.learner(), singles))):
+        for batch, state in zip(batches, trajectory, strict=True):
+            tensors = {path: leaf for path, leaf in state.items() if isinstance(leaf, Tensor)}
+            broken = next((path for path, leaf in tensors.items() if not leaf.isfinite().all()), "")
+            candidate.expect(not broken, f"stay finite after labels {batch.labels.tolist()}", f"a broken {broken}")
+
+
 def check_grows(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
     """Told no number of classes, it grows as they come: what it knew stays, and it resumes to the same bits."""
     candidate = Candidate(method, branch, teacher)
@@ -164,17 +175,6 @@ def check_grows(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher
         each.learn(batch.images, [f"class {label}" for label in batch.labels])
     ours, theirs = ([flat(each.state_dict())] for each in (resumed, learner))
     candidate.expect_same(ours, theirs, "resume across growth as if it had never stopped")
-
-
-def check_bears_odd_batches(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:
-    """All stays finite with one class in a batch, single images, and a class first seen within a task."""
-    candidate = Candidate(method, branch, teacher)
-    singles = [Batch(b.images[:1], b.labels[:1]) for b in stream()[:2]]
-    for batches, trajectory in ((stream(), candidate.trajectory()), (singles, run(candidate.learner(), singles))):
-        for batch, state in zip(batches, trajectory, strict=True):
-            tensors = {path: leaf for path, leaf in state.items() if isinstance(leaf, Tensor)}
-            broken = next((path for path, leaf in tensors.items() if not leaf.isfinite().all()), "")
-            candidate.expect(not broken, f"stay finite after labels {batch.labels.tolist()}", f"a broken {broken}")
 
 
 def check_reads_nothing_back(method: AnyMethod, branch: AnyBranch = None, teacher: AnyTeacher = None) -> None:

@@ -65,7 +65,8 @@ class Candidate:
         method = {"name": self.method} if isinstance(self.method, str) else self.method
         if isinstance(method, dict):
             method = merge(sizes, method)
-        options = {"num_classes": NUM_CLASSES, "memory_size": MEMORY_SIZE, "engine": {"device": "cpu"}, **options}
+        usual = {"num_classes": NUM_CLASSES, "memory_size": MEMORY_SIZE, "predict_among": "all"}
+        options = {**usual, "engine": {"device": "cpu"}, **options}
         return Learner(method, self.branch, teacher=self.teacher, **options)
 
     def record(self) -> Record:

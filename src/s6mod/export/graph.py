@@ -39,6 +39,7 @@ class Graph(nn.Module):
         super().__init__()
         self.table = learner.primary
         self.predictor = learner.predictor()
+        self.classes = len(learner.classes)
         peers = self.predictor.peers
         self.method = learner.method
         self.networks = nn.ModuleList(peer.network for peer in peers)
@@ -46,15 +47,15 @@ class Graph(nn.Module):
         self.requires_grad_(False)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """uint8 images (N, C, H, W) -> labels (N,), probabilities and scores (N, num_classes)."""
-        scores = self.predictor.at_once(images, self.table)
+        """uint8 images (N, C, H, W) -> labels (N,), probabilities and scores (N, classes)."""
+        scores = self.predictor.at_once(images, self.table)[:, : self.classes]
         return scores.argmax(1), scores.softmax(1), scores
 
     def expected(self, images: Tensor) -> Tensor:
         """The scores that the learner gives the images, by the way that it takes itself."""
         with torch.no_grad():
             self.eval()(images)  # so that constants are ordinary tensors, which can be traced
-        return self.predictor(images, self.table)[self.table].clone()
+        return self.predictor(images, self.table)[self.table][:, : self.classes].clone()
 
     @ordinary_tensors()
     def traced(self) -> ExportedProgram:

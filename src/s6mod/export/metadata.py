@@ -43,13 +43,13 @@ class Metadata(Config):
 
 def describe(learner: Learner, classes: Sequence[str], checksum: str) -> Metadata:
     """The metadata of a learner that has learned something."""
-    config, number = learner.config, learner.config.num_classes
+    config = learner.config
     return Metadata.parse(
         {
             "version": __version__,
             "checksum": checksum,
             "classes": list(classes),
-            "candidates": sorted(learner.task.seen) if config.predict_among == "seen" else list(range(number)),
+            "candidates": sorted(learner.task.seen) if config.among_seen else list(range(len(learner.classes))),
             "image_shape": learner.image_shape,
             "resizing": RESIZING,
             "method": config.method.name,
@@ -63,10 +63,12 @@ def describe(learner: Learner, classes: Sequence[str], checksum: str) -> Metadat
 
 
 def class_names(learner: Learner, folder: Path | None = None) -> tuple[str, ...]:
-    """The names of a learner's labels: those that the finished run in ``folder`` tells, else numbers."""
+    """The names of a learner's labels: its own, those that the finished run in ``folder`` tells, else numbers."""
+    if learner.classes.fixed is None:
+        return tuple(map(str, learner.classes.names))
     run = None if folder is None or not RunFiles(folder).result.exists() else RunFolder(folder).read_result()
     named: Any = (run or {}).get("class_names")
-    number = learner.config.num_classes
+    number = len(learner.classes)
     if isinstance(named, list) and len(named) == number and all(isinstance(name, str) for name in named):
         return tuple(named)
     return tuple(map(str, range(number)))

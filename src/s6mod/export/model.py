@@ -59,7 +59,9 @@ def open_model(path: str | Path, device: str = "auto") -> Model:
     learner = Learner.load(path, device)
     if learner.image_shape is None or learner.steps == 0:
         raise InputError(f"expected a learner that has learned, got one in {path} that has seen nothing; learn first")
-    return Model(class_names(learner, path), learner.image_shape, learner.predict_proba)
+    return Model(
+        class_names(learner, path), learner.image_shape, lambda images: np.asarray(learner.predict_proba(images))
+    )
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:

@@ -19,7 +19,7 @@ def converted(program: ExportedProgram) -> ExportedProgram:
     """The program without regions of autocast, which torch cannot read back, and without a path of this machine."""
     with torch.no_grad(), traceable(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        plain = program.run_decompositions({})
+        plain: ExportedProgram = program.run_decompositions({})
     for node in plain.graph.nodes:
         for origin in _ORIGINS:
             node.meta.pop(origin, None)

@@ -11,7 +11,7 @@ from torch import Tensor
 from s6mod.engine.settings import ordinary_tensors
 from s6mod.errors import ConfigError, InputError
 from s6mod.export import onnx_file, torch_file
-from s6mod.export.graph import Graph, twin_of
+from s6mod.export.graph import Graph, traceable, twin_of
 from s6mod.export.metadata import Metadata, checked_names, class_names, describe
 from s6mod.files import usable, write_whole
 from s6mod.learner import Learner
@@ -44,7 +44,7 @@ def export(learner: Learner, path: str | Path, classes: Sequence[str] | None = N
         raise ConfigError(f"expected a file name that ends in .onnx or .pt2, got {path.name!r}; choose one of them")
     if learner.steps == 0:
         raise InputError("expected learn() before export(), got a learner that has seen nothing; learn first")
-    names = class_names(learner) if classes is None else checked_names(classes, learner.config.num_classes)
+    names = class_names(learner) if classes is None else checked_names(classes, len(learner.classes))
     if path.suffix == ".onnx":
         onnx_file.check_packages()
     twin = twin_of(learner)
@@ -81,7 +81,8 @@ def _by_torch(payload: bytes) -> Answer:
     module = torch.export.load(io.BytesIO(payload)).module()  # what we have just written
 
     def answer(images: Tensor) -> tuple[Tensor, Tensor]:
-        labels, _, scores = module(images)
+        with traceable():
+            labels, _, scores = module(images)
         return labels, scores
 
     return answer

@@ -34,6 +34,10 @@ class Classes:
     def _numbers(self) -> dict[Name, int]:
         return {name: number for number, name in enumerate(self.names)}
 
+    def __len__(self) -> int:
+        """Columns of a score table: all classes that are known, seen or not."""
+        return self.fixed or len(self.names)
+
     @property
     def capacity(self) -> int:
         """Outputs that a learner of these classes has at least."""

@@ -76,6 +76,11 @@ class LearnerConfig(Config):
         return self.all_weights[-1]
 
     @property
+    def among_seen(self) -> bool:
+        """Whether predictions are among the classes seen; in a learner that grows, others have no name."""
+        return self.predict_among == "seen" or self.num_classes is None
+
+    @property
     def all_weights(self) -> list[Weights]:
         """Which weights there are."""
         teacher: list[Weights] = [] if self.teacher is None else ["mean"]

@@ -321,8 +321,7 @@ class Learner(Answers):
         if choice not in self._predictors:
             self._predictors[choice] = self.predictor(*choice)
         tables = self._predictors[choice](images.to(self.engine.device), only)
-        named = None if self.classes.fixed is not None else len(self.classes.names)
-        return {name: table[:, :named] for name, table in tables.items()}
+        return {name: table[:, : len(self.classes)] for name, table in tables.items()}
 
     def predictor(self, weights: Weights | None = None, statistics: Statistics | None = None) -> Predictor:
         """What predicts, from the learner as it is now; unless told, by the weights and statistics of its choice."""
@@ -340,8 +339,7 @@ class Learner(Answers):
         random = generator(self.config.seed, f"asked after {self.steps} batches", self.engine.device)
         with ordinary_tensors(), self.engine.twins(), self.engine.autocast():
             peers = self.method.ask(peers, self.memory, random)
-        among_seen = self.config.predict_among == "seen" or self.config.num_classes is None
-        classes = self.task.seen if among_seen else None
+        classes = self.task.seen if self.config.among_seen else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
 
     def _check_shape(self, images: Tensor) -> None:

@@ -98,12 +98,11 @@ class DER(ReplayMethod):
 def _distance(logits: Tensor, z: Tensor) -> Tensor:
     """The mean squared difference over the outputs that there were when z was stored: the others of z are -inf."""
     known = z.isfinite()
-    return F.mse_loss(logits, torch.where(known, z, logits.detach())) * (z.numel() / known.sum())
+    return F.mse_loss(logits, torch.where(known, z, logits.detach())) / known.float().mean()
 
 
 def first(tap: Tap, count: int) -> Tap:
     """What a tap of ``peer.look`` has of its first samples."""
-    assert tap.seen is not None
     assert tap.fresh is not None
     labels, fresh = Targets(tap.targets.labels[:count]), tap.fresh
     return Tap(
@@ -111,6 +110,6 @@ def first(tap: Tap, count: int) -> Tap:
         tap.logits[:count],
         labels,
         lambda: tap.again()[:count],
-        tap.seen[:count],
+        None if tap.seen is None else tap.seen[:count],
         lambda: fresh()[:count],
     )
