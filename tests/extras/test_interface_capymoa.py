@@ -13,10 +13,10 @@ from s6mod.errors import InputError
 if shutil.which("java") is None:
     pytest.skip("CapyMOA needs a JVM", allow_module_level=True)
 pytest.importorskip("capymoa")
-from capymoa.evaluation import prequential_evaluation  # noqa: E402
-from capymoa.stream import NumpyStream  # noqa: E402
+from capymoa.evaluation import prequential_evaluation
+from capymoa.stream import NumpyStream
 
-from s6mod.interfaces.capymoa import CapyMOALearner  # noqa: E402
+from s6mod.interfaces.capymoa import CapyMOALearner
 
 pytestmark = pytest.mark.extras
 
@@ -32,7 +32,9 @@ def arrays():
 
 
 def tiny(stream, **changes):
-    return CapyMOALearner(stream.get_schema(), 3, TINY, **{"image_shape": SHAPE, "options": {"memory_size": 12}} | changes)
+    return CapyMOALearner(
+        stream.get_schema(), 3, TINY, **{"image_shape": SHAPE, "options": {"memory_size": 12}} | changes
+    )
 
 
 def test_prequential_evaluation_learns_and_predicts_as_the_learner_does(arrays):
@@ -76,5 +78,7 @@ def test_single_instances_go_the_same_way(arrays):
 def test_rows_that_fit_no_shape_are_refused_in_one_sentence(arrays):
     x, y = arrays
     model = tiny(NumpyStream(x, y), image_shape=(1, 8, 8))
-    with pytest.raises(InputError, match=r"expected rows of 64 values .* got rows of 192; give image_shape=\(3, 8, 8\)"):
+    with pytest.raises(
+        InputError, match=r"expected rows of 64 values .* got rows of 192; give image_shape=\(3, 8, 8\)"
+    ):
         model.batch_train(torch.from_numpy(x), torch.from_numpy(y))

@@ -1,4 +1,4 @@
-"""A learner on the Hugging Face Hub; the network is never asked: what goes up is looked at, what comes down is there."""
+"""A learner on the Hugging Face Hub, without a network: what goes up is caught, what comes down is there."""
 
 import json
 import shutil
@@ -68,7 +68,9 @@ def test_the_card_of_a_run_has_its_accuracies_beside_its_controls(call, tmp_path
     tiny = ["--set", "method.network.width=2", "--set", "stream={tasks: 2, samples_per_task: 20}", "--quiet"]
     folders = []
     for branch in ("none", "confidence"):
-        code, _, said = call("train", "--method", "er", "--data", "digits", "--branch", branch, *tiny, "--out", tmp_path / branch)
+        code, _, said = call(
+            "train", "--method", "er", "--data", "digits", "--branch", branch, *tiny, "--out", tmp_path / branch
+        )
         assert code == 0, said
         folders += [path.parent for path in (tmp_path / branch).rglob("result.json")]
     text = HubLearner.of_run(folders[0], folders[1]).generate_model_card().text

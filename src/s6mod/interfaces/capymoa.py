@@ -51,5 +51,5 @@ class CapyMOALearner(BatchClassifier):  # type: ignore[misc]
         images = unflattened(x, self.image_shape)
         shares = torch.zeros(len(x), self.schema.get_num_classes())
         if self.learner.steps > 0:
-            shares[:, columns(self.learner)] = torch.as_tensor(self.learner.predict_proba(images))
+            shares[:, torch.tensor(columns(self.learner))] = torch.as_tensor(self.learner.predict_proba(images))
         return shares

@@ -27,8 +27,8 @@ learner.predict(x)
 ```"""
 
 
-class HubLearner(ModelHubMixin, library_name=LIBRARY, pipeline_tag=TASK):  # type: ignore[misc]
-    """Holds a ``Learner`` as ``learner``; ``runs`` are folders or records of runs that its card tells, its own first."""
+class HubLearner(ModelHubMixin):  # type: ignore[misc]
+    """Holds a ``Learner`` as ``learner``; ``runs``: folders or records of runs that its card tells, its own first."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -59,6 +59,7 @@ class HubLearner(ModelHubMixin, library_name=LIBRARY, pipeline_tag=TASK):  # typ
         data = ModelCardData(library_name=LIBRARY, pipeline_tag=TASK, tags=["continual-learning", "online-learning"])
         config, learner = self.learner.config, self.learner
         kept = 0 if learner.parts is None else learner.memory.filled
+        name = "+".join(part.name for part in (config.method, config.branch, config.teacher) if part is not None)
         facts = {
             "method": config.method.name,
             "branch": "none" if config.branch is None else config.branch.name,
@@ -72,9 +73,9 @@ class HubLearner(ModelHubMixin, library_name=LIBRARY, pipeline_tag=TASK):  # typ
         }
         parts = [
             f"---\n{data.to_yaml()}\n---",
-            f"# {LIBRARY}: {'+'.join(facts[part] for part in ('method', 'branch', 'teacher') if facts[part] != 'none')}",
+            f"# {LIBRARY}: {name}",
             "An online continual learner. It can predict, and go on learning.",
-            _table(["", ""], [[name, _cell(value)] for name, value in facts.items()]),
+            _table(["", ""], [[fact, _cell(value)] for fact, value in facts.items()]),
             f"**It holds {kept} images of its stream in its replay memory.**",
             *self._accuracies(),
             USE,

@@ -1,10 +1,11 @@
 """A learner as a classifier of river: features are a dictionary with the image under one key.
 
-Each ``learn_one`` is a batch of one image and so a step of the optimiser. ``learn_many`` takes a step for all its images.
+Each ``learn_one`` is a batch of one image, so it costs a whole step. ``learn_many`` makes one batch of all its images.
 """
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from river import base
 from torch import Tensor
 
@@ -76,7 +77,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         images = self._images(X)
         if self.learner.steps == 0:
             return pd.DataFrame(index=X.index)
-        return pd.DataFrame(self.learner.predict_proba(images).numpy(), X.index, columns(self.learner))
+        return pd.DataFrame(np.asarray(self.learner.predict_proba(images)), X.index, columns(self.learner))
 
     def _image(self, x: dict[str, Any]) -> Tensor:
         image, single = as_batch(self._under_key(x))

@@ -1,7 +1,7 @@
 """A learner as a classifier of scikit-learn: in pipelines, searches and cross-validation.
 
-scikit-learn wants ``classes_`` sorted and the columns of ``predict_proba`` in that order. A learner has them in order of
-arrival, so columns are put in order here; a class that comes later may therefore come between two columns.
+scikit-learn wants ``classes_`` sorted and the columns of ``predict_proba`` in that order. A learner has them in order
+of arrival, so columns are sorted here; a class that comes later may therefore come between two of them.
 """
 
 from typing import Any
@@ -24,8 +24,8 @@ from s6mod.learner.images import as_batch
 class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """``method``, ``branch`` and ``options`` are what a ``Learner`` is made with; its seed is ``random_state``.
 
-    Images come as (N, C, H, W) or (N, H, W, C), or flat as (N, F) with ``image_shape``. They are learned in their order,
-    ``batch_size`` at a time. ``learner_`` is the learner.
+    Images come as (N, C, H, W) or (N, H, W, C), or flat as (N, F) with ``image_shape``. They are learned in their
+    order, ``batch_size`` at a time. ``learner_`` is the learner.
     """
 
     learner_: Learner
@@ -55,7 +55,11 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn these images on top. Classes grow as they come: ``classes`` may announce some, and need not."""
         first = not hasattr(self, "learner_")
         announced: list[Name] | None = None if classes is None else np.asarray(classes).tolist()
-        if not first and announced is not None and (new := [name for name in announced if name not in columns(self.learner_)]):
+        if (
+            not first
+            and announced is not None
+            and (new := [name for name in announced if name not in columns(self.learner_)])
+        ):
             raise InputError(f"expected classes that were announced at first, got {new[0]!r}; leave classes out")
         return self._learn(X, y, first, announced)
 
