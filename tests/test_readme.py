@@ -24,6 +24,7 @@ from s6mod.runs.records import export
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 IDS = [page.name for page in PAGES]
+INTERFACES = "interfaces.md"
 
 
 def blocks(page, *languages):
@@ -34,11 +35,15 @@ def blocks(page, *languages):
 
 
 def programs():
-    """A README block is copied alone, so it runs alone; the blocks of another page run in order."""
+    """A README block is copied alone, so it runs alone; the blocks of another page run in order.
+
+    A block on interfaces runs alone as well, where its library is installed.
+    """
     for page in PAGES:
         found = blocks(page, "python")
-        groups = [[block] for block in found] if page.name == "README.md" else [found] * bool(found)
-        yield from (pytest.param(page, group, id=f"{page.name}:{group[0][0]}") for group in groups)
+        groups = [[block] for block in found] if page.name in ("README.md", INTERFACES) else [found] * bool(found)
+        marks = [pytest.mark.extras] if page.name == INTERFACES else []
+        yield from (pytest.param(page, group, id=f"{page.name}:{group[0][0]}", marks=marks) for group in groups)
 
 
 def run_program(page, group):
@@ -59,6 +64,9 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(("page", "group"), list(programs()))
 def test_every_program_runs_as_it_is(page, group):
+    if page.name == INTERFACES:
+        for interface in re.findall(r"s6mod\.interfaces\.(\w+)", group[0][1]):
+            pytest.importorskip({"hub": "huggingface_hub"}.get(interface, interface))
     run_program(page, group)
 
 
