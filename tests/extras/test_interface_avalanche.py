@@ -61,7 +61,12 @@ def made(kind, *plugins, **options):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     return kind(
-        model=model, optimizer=optimizer, train_mb_size=10, plugins=list(plugins), evaluator=EvaluationPlugin(), **options
+        model=model,
+        optimizer=optimizer,
+        train_mb_size=10,
+        plugins=list(plugins),
+        evaluator=EvaluationPlugin(),
+        **options,
     )
 
 
