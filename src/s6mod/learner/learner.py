@@ -369,7 +369,7 @@ class Learner(Answers):
     @property
     @in_turn
     def nbytes(self) -> int:
-        """Bytes held between steps: networks, branches, teachers, averages, optimiser, memory."""
+        """Bytes held between steps: networks, one that was brought, branches, teachers, averages, optimiser, memory."""
         if self.parts is None:
             return 0
         own = [] if self.brought is None else [*self.brought.parameters(), *self.brought.buffers()]
