@@ -401,6 +401,8 @@ class Learner(Answers):
             return
         self.build(tuple(shape))
         assert self.parts is not None
+        if not all(0 <= number < self.parts.capacity for number in (*self.task.seen, *self.task.current)):
+            raise ValueError("classes beyond num_classes")
         self.parts.load_state_tree(state, self.config.seed, self.steps, self.engine.device)
 
     def save(self, folder: str | Path) -> None:
