@@ -27,6 +27,9 @@ class LearnerConfig(Config):
         SerializeAsAny[TeacherConfig] | None,
         BeforeValidator(lambda v: None if v is None else teachers.configure(v)),
     ] = Field(None, description="the teacher and its options, or none")
+    network: str | None = Field(
+        None, description="the class of a module that was brought as network; none: the method makes its own"
+    )
     num_classes: int | None = Field(
         None, ge=2, le=1_000_000, description="labels are 0 ... num_classes - 1; none: of any kind, the learner grows"
     )
@@ -56,6 +59,12 @@ class LearnerConfig(Config):
         "auto", description="the score table that predicts: head, ncm, branch, ensemble, ...; auto: the method's own"
     )
     predict_among: Among = Field("all", description="classes to choose from: all outputs, or those seen so far")
+    publish_every: int | None = Field(
+        None, ge=1, description="batches between two copies that predict without waiting for a step; none: no copies"
+    )
+    test_then_train: bool = Field(
+        False, description="whether each batch is predicted before it is learned, to tell the accuracy on the stream"
+    )
     engine: EngineConfig = EngineConfig()
 
     @property
@@ -113,5 +122,7 @@ class LearnerOptions(TypedDict, total=False):
     average: float | None
     predict_by: str
     predict_among: str
+    publish_every: int | None
+    test_then_train: bool
     engine: dict[str, Any] | EngineConfig | None
     teacher: str | dict[str, Any] | TeacherConfig | None
