@@ -6,6 +6,7 @@ A test runs on the CPU, on every machine, unless it is marked ``gpu``: only then
 import gc
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from stores import write_run  # noqa: F401 - a fixture
 
 torch.set_num_threads(1)
 gpu.hide()
+os.environ["S6MOD_DATA"] = str(Path(__file__).parent / "no data")  # whatever this machine has, tests see none of it
 
 
 def pytest_collection_finish():

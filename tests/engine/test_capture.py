@@ -7,6 +7,7 @@ import fakes
 import pytest
 import torch
 from states import assert_same_tree, trees_differ
+from torch import nn
 
 from s6mod import Learner
 from s6mod.data import load
@@ -77,6 +78,28 @@ def batches(count, size=16):
     for position in range(count):
         x = torch.randint(0, 256, (10, 3, size, size), generator=generator, dtype=torch.uint8)
         yield position, x, torch.randint(0, 2 + 2 * (position // 15), (10,), generator=generator)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("branch", [None, S6MOD])
+def test_captured_steps_by_sgd_in_a_network_that_was_brought_equal_eager_steps_to_the_bit(branch):
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, stride=4, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+    captured, eager = (
+        Learner(
+            {"name": "er", "memory_batch": 24, "optimizer": {"name": "sgd", "lr": 0.05}},
+            branch,
+            network=module,
+            num_classes=10,
+            memory_size=60,
+            engine={"device": "cuda", "capture": capture, "deterministic": True},
+        )
+        for capture in ("auto", "off")
+    )
+    for _, x, y in batches(20):
+        for one in (captured, eager):
+            one.learn(x, y)
+    assert captured.step.graphs
+    assert_same_tree(captured.state_dict(), eager.state_dict())
 
 
 @pytest.mark.gpu

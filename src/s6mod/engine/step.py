@@ -63,13 +63,19 @@ class Ledger:
 
 
 def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer], device: torch.device) -> torch.optim.Optimizer:
-    """One optimiser over everything that learns; since Adam treats each parameter alone it equals one per peer.
+    """One optimiser over everything that learns; since it treats each parameter alone it equals one per peer.
 
-    A fused step takes 36 parameters at a time, each time as long as the largest of them: so large ones come first.
+    A fused step takes 36 parameters at a time, each time as long as the largest of them: so large ones come first. SGD
+    is not fused: its fused step wants all gradients there from the first step on, and a branch's may come later.
     """
+    parameters = sorted(_parameters(peers), key=Tensor.numel, reverse=True)
+    if config.name == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, foreach=True
+        )
     kinds: dict[str, type[torch.optim.Adam]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
     return kinds[config.name](
-        sorted(_parameters(peers), key=Tensor.numel, reverse=True),
+        parameters,
         lr=config.lr,
         betas=config.betas,
         eps=config.eps,
@@ -86,10 +92,14 @@ def optimizer_state(optimizer: torch.optim.Optimizer, peers: Iterable[Peer]) -> 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, peers: Iterable[Peer], state: dict[str, Any]) -> None:
     """Go on from what ``optimizer_state`` gave."""
+    sgd = isinstance(optimizer, torch.optim.SGD)
     for number, parameter in enumerate(_parameters(peers)):
-        saved = state.get(str(number), {})
+        saved = state.get(str(number))
+        if not saved:
+            continue
         sizes = {name: value.shape for name, value in saved.items()}
-        if sizes and sizes != {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}:
+        moments = dict.fromkeys(("momentum_buffer",) if sgd else ("exp_avg", "exp_avg_sq"), parameter.shape)
+        if sizes != moments | ({} if sgd else {"step": ()}):
             raise ValueError(f"moments of parameter {number}: {sizes}")
         # Moments take the parameter's memory layout; the step counter stays a scalar.
         optimizer.state[parameter] = {

@@ -23,7 +23,8 @@ _ENGINE = {"device": "cpu", "precision": "float32", "capture": "off", "kernels":
 
 def twin_of(learner: Learner) -> Learner:
     """The learner as it is now, once more, on the CPU in float32."""
-    twin = type(learner).from_config(LearnerConfig.parse(merge(learner.config.plain(), {"engine": _ENGINE})))
+    config = LearnerConfig.parse(merge(learner.config.plain(), {"engine": _ENGINE}))
+    twin = type(learner).from_config(config, learner.brought)
     with learner.turn:  # no other thread may learn while its state is copied
         twin.load_state_dict(learner.state_dict())
     return twin

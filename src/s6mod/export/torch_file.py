@@ -23,6 +23,9 @@ def converted(program: ExportedProgram) -> ExportedProgram:
     for node in plain.graph.nodes:
         for origin in _ORIGINS:
             node.meta.pop(origin, None)
+        if node.target is torch.ops.aten.view.default:  # strides at run time may be others than those that were traced
+            node.target = torch.ops.aten.reshape.default
+    plain.graph_module.recompile()
     return plain
 
 

@@ -27,6 +27,9 @@ class LearnerConfig(Config):
         SerializeAsAny[TeacherConfig] | None,
         BeforeValidator(lambda v: None if v is None else teachers.configure(v)),
     ] = Field(None, description="the teacher and its options, or none")
+    network: str | None = Field(
+        None, description="the class of a module that was brought as network; none: the method makes its own"
+    )
     num_classes: int | None = Field(
         None, ge=2, le=1_000_000, description="labels are 0 ... num_classes - 1; none: of any kind, the learner grows"
     )

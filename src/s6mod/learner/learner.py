@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
@@ -38,6 +38,7 @@ from s6mod.learner.published import Published
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
+from s6mod.networks.adapted import misfit, taken
 from s6mod.random import generator
 from s6mod.run_files import RunFiles
 from s6mod.teacher import teachers
@@ -92,6 +93,8 @@ class Learner(Answers):
         self,
         method: str | dict[str, Any] | MethodConfig | None = None,
         branch: str | dict[str, Any] | BranchConfig | None = None,
+        *,
+        network: nn.Module | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         given: dict[str, Any] = {
@@ -106,25 +109,37 @@ class Learner(Answers):
         else:
             given = {"method": methods.configure(method), "predict_among": "seen"} | given
             config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
-        self._setup(config)
+        self._setup(config, network)
 
     @classmethod
-    def preset(cls, name: str, **changes: Any) -> "Learner":
+    def preset(cls, name: str, *, network: nn.Module | None = None, **changes: Any) -> "Learner":
         """A fresh learner by a preset, ``everyday`` or a cell as ``er+s6mod/cifar100/2000``, with changes on top.
 
         Changes are what a learner is made with; options of method, branch and engine are changed one by one.
         """
-        return cls.from_config(composed(name, changes))
+        return cls.from_config(composed(name, changes), network)
 
     @classmethod
-    def from_config(cls, config: LearnerConfig) -> "Learner":
-        """A fresh learner from a whole configuration."""
+    def from_config(cls, config: LearnerConfig, network: nn.Module | None = None) -> "Learner":
+        """A fresh learner from a whole configuration; ``network``: a module of one's own in place of the method's."""
         learner = cls.__new__(cls)
-        learner._setup(config)
+        learner._setup(config, network)
         return learner
 
-    def _setup(self, config: LearnerConfig) -> None:
+    def _setup(self, config: LearnerConfig, network: nn.Module | None) -> None:
         kind = methods[config.method.name]
+        if network is not None:
+            if kind.make_network is not Method.make_network:
+                raise ConfigError(
+                    f"expected no network for method {config.method.name!r}, whose own has more than a linear head, "
+                    f"got a {type(network).__name__}; take a method such as 'er' or leave the network out"
+                )
+            network = taken(network)
+            config = config.model_copy(update={"network": config.network or type(network).__name__})
+        elif config.network is not None:
+            raise ConfigError(
+                f"expected the {config.network} that this learner was made with, got none; give it as network="
+            )
         if kind.needs_boundaries and config.boundaries == "none":
             raise ConfigError(
                 f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
@@ -149,6 +164,7 @@ class Learner(Answers):
         if config.classes is not None and config.num_classes is not None:
             raise ConfigError("expected num_classes or classes, got both; leave num_classes out")
         self.config = config
+        self.brought = network  # a module in place of the method's network, as it was when it came
         self.classes = Classes(config.num_classes, distinct(config.classes or ()))
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
@@ -180,14 +196,14 @@ class Learner(Answers):
     @float32_modules()
     def _build(self, image_shape: tuple[int, int, int], capacity: int) -> None:
         with memory_for("the learner", "lower memory_size, the width of the network or num_classes"):
-            self.parts = make_parts(self.config, self.engine, image_shape, capacity)
+            self.parts = make_parts(self.config, self.engine, image_shape, capacity, self.brought)
         self.image_shape = image_shape
 
     @ordinary_tensors()
     @float32_modules()
     def _grow(self, parts: Parts, capacity: int) -> None:
         with memory_for(f"{capacity:,} classes", "lower memory_size or the width of the network"):
-            self.parts = grown(parts, self.config, self.engine, capacity)
+            self.parts = grown(parts, self.config, self.engine, capacity, self.brought)
 
     @property
     def classes_(self) -> list[Name]:
@@ -414,8 +430,11 @@ class Learner(Answers):
     @in_turn
     def nbytes(self) -> int:
         """Bytes held between steps: networks, branches, teachers, averages, optimiser, memory, what is published."""
+        if self.parts is None:
+            return 0
+        own = [] if self.brought is None else [*self.brought.parameters(), *self.brought.buffers()]
         published = 0 if self.published is None else self.published.nbytes
-        return published + (0 if self.parts is None else self.parts.nbytes)
+        return self.parts.nbytes + published + sum(tensor.numel() * tensor.element_size() for tensor in own)
 
     @in_turn
     def state_dict(self) -> Tree:
@@ -444,6 +463,8 @@ class Learner(Answers):
             return
         self.build(tuple(shape))
         assert self.parts is not None
+        if not all(0 <= number < self.parts.capacity for number in (*self.task.seen, *self.task.current)):
+            raise ValueError("classes beyond num_classes")
         self.parts.load_state_tree(state, self.config.seed, self.steps, self.engine.device)
         if self.config.test_then_train:
             self._tally.load_state_dict(state["tested"], self.parts.capacity)
@@ -467,23 +488,31 @@ class Learner(Answers):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is copied or pickled is the learner at one moment, whatever other threads do with it."""
-        return _copy, (type(self), self.config, self._snapshot())
+        return _copy, (type(self), self.config, self._snapshot(), self.brought)
 
     @classmethod
     @ordinary_tensors()
-    def load(cls, folder: str | Path, device: str | torch.device | None = None) -> "Learner":
+    def load(
+        cls, folder: str | Path, device: str | torch.device | None = None, *, network: nn.Module | None = None
+    ) -> "Learner":
         """A saved learner, or that of a run's folder; ``device`` moves it elsewhere than where it was saved.
 
+        One that was made with a ``network`` needs it again: a module of the same tensors, whatever they hold.
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
         inside = RunFiles(usable(folder)).checkpoint
         state, header = read_state(inside if inside.is_dir() else Path(folder))
         with fitting(Path(folder)):
-            return cls._restored(folder, state, header, device)
+            return cls._restored(folder, state, header, device, network)
 
     @classmethod
     def _restored(
-        cls, folder: str | Path, state: Tree, header: dict[str, Any], device: str | torch.device | None
+        cls,
+        folder: str | Path,
+        state: Tree,
+        header: dict[str, Any],
+        device: str | torch.device | None,
+        network: nn.Module | None,
     ) -> "Learner":
         if "config" not in header:
             raise CheckpointError(
@@ -493,19 +522,36 @@ class Learner(Answers):
             state = state["learner"]
         elsewhere = {} if device is None else {"engine": {"device": str(device)}}
         config = LearnerConfig.parse(merge(header["config"], elsewhere))
+        if config.network is not None and network is None:
+            raise CheckpointError(
+                f"expected the {config.network} that the learner in {folder} was made with, got none; "
+                f"use Learner.load({str(folder)!r}, network=...)"
+            )
+        if config.network is None and network is not None:
+            raise CheckpointError(
+                f"expected no network for the learner in {folder}, which has its method's own, got a "
+                f"{type(network).__name__}; leave it out"
+            )
         try:
-            learner = cls.from_config(config)
+            learner = cls.from_config(config, network)
         except MissingDeviceError:
             raise MissingDeviceError(
                 f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
                 f"use Learner.load({str(folder)!r}, device='cpu')"
             ) from None
+        if learner.brought is not None and "peers" in state:
+            why = misfit(learner.brought, state["peers"]["0"]["network"])
+            if why is not None:
+                raise CheckpointError(
+                    f"expected the {config.network} that the learner in {folder} was made with, got a "
+                    f"{type(network).__name__} {why}; make it as it was"
+                )
         learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
         return learner
 
 
-def _copy(kind: type[Learner], config: LearnerConfig, snapshot: Snapshot) -> Learner:
-    learner = kind.from_config(config)
+def _copy(kind: type[Learner], config: LearnerConfig, snapshot: Snapshot, network: nn.Module | None) -> Learner:
+    learner = kind.from_config(config, network)
     learner.load_state_dict(snapshot.tree())
     return learner
 

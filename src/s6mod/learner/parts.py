@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from s6mod.engine.average import Average, average_of
 from s6mod.engine.capture import CapturedStep
@@ -93,15 +93,16 @@ def make_parts(
     engine: Engine,
     image_shape: tuple[int, int, int],
     capacity: int,
+    module: nn.Module | None = None,
     before: Parts | None = None,
 ) -> Parts:
     """Parts for images of this shape; each draws its initial values from a seed of its own.
 
-    ``before``: smaller ones, whose memory, draws and loss sums go on.
+    ``module``: what a person brought as network. ``before``: smaller ones, whose memory, draws and loss sums go on.
     """
     device = engine.device
     method: Method = methods[config.method.name](config.method, image_shape, capacity).to(device)
-    peers = [make_peer(config, method, engine, number) for number in range(method.num_peers)]
+    peers = [make_peer(config, method, engine, number, module) for number in range(method.num_peers)]
     optimizer = make_optimizer(config.method.optimizer, peers, device)
     if before is None:
         memory = ReplayMemory(config.memory_size, image_shape, method.reservoir, device, method.values())
@@ -128,12 +129,12 @@ def make_parts(
     )
 
 
-def grown(parts: Parts, config: LearnerConfig, engine: Engine, capacity: int) -> Parts:
+def grown(parts: Parts, config: LearnerConfig, engine: Engine, capacity: int, module: nn.Module | None = None) -> Parts:
     """The same with more outputs; ``parts`` stay whole. Captured steps are captured anew.
 
     What is new begins as in a learner that is made with so many outputs; an optimiser knows nothing of it yet.
     """
-    new = make_parts(config, engine, parts.method.image_shape, capacity, parts)
+    new = make_parts(config, engine, parts.method.image_shape, capacity, module, parts)
     new.method.load_state_dict(_laid_over(new.method.state_dict(), parts.method.state_dict()))
     for peer, old in zip(new.peers, parts.peers, strict=True):
         if old.teacher is not None:

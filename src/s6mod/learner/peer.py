@@ -7,13 +7,19 @@ from s6mod.branch.base import BranchShape
 from s6mod.engine.settings import Engine
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods.base import Method, Peer
+from s6mod.networks import Adapted, Network
 from s6mod.random import seeded
 
 
-def make_peer(config: LearnerConfig, method: Method, engine: Engine, number: int) -> Peer:
-    """The peer of that number, in train mode; its convolutions lie in memory as the engine wants them."""
+def make_peer(config: LearnerConfig, method: Method, engine: Engine, number: int, module: nn.Module | None) -> Peer:
+    """The peer of that number, in train mode; its convolutions lie in memory as the engine wants them.
+
+    ``module``: what a person brought in place of the method's network.
+    """
     with seeded(config.seed, f"network {number}"):
-        network = method.make_network()
+        network: Network = (
+            method.make_network() if module is None else Adapted(module, method.image_shape, method.num_classes)
+        )
     branch: Branch | None = None
     if config.branch is not None:
         shape = BranchShape(network.map_channels, network.map_size, method.num_classes)

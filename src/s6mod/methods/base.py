@@ -29,12 +29,13 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 class OptimizerConfig(Config):
     """One optimiser for all parameters, biases and BatchNorm included; no schedule."""
 
-    name: Literal["adamw", "adam"] = Field(
-        "adamw", description="adamw decouples the decay, adam adds it to the gradient"
+    name: Literal["adamw", "adam", "sgd"] = Field(
+        "adamw", description="adamw decouples the decay, adam and sgd add it to the gradient"
     )
-    lr: float = Field(5e-4, gt=0, description="learning rate")
-    betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="decay rates of the moment estimates")
-    eps: float = Field(1e-8, gt=0, description="added to the denominator")
+    lr: float = Field(5e-4, gt=0, description="learning rate; sgd wants a larger one, such as 0.05")
+    betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="adam and adamw: decay rates of the moment estimates")
+    eps: float = Field(1e-8, gt=0, description="adam and adamw: added to the denominator")
+    momentum: Rate = Field(0.9, description="sgd: share of the step before in each step")
     weight_decay: float = Field(1e-4, ge=0, description="weight decay")
 
 

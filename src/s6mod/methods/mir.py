@@ -88,7 +88,7 @@ class MIR(ReplayMethod):
         """How much the loss of each candidate (N,) rises by a virtual step on the stream."""
         buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
         x = functional_call(network, buffers, (views.view,))
-        w = dict(network.named_parameters())
+        w = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
         g = gradient(F.cross_entropy(x.logits.float(), views.stream.labels), list(w.values()))
         images, labels = self.prepare(views.candidates.images), views.candidates.labels
         with torch.no_grad():

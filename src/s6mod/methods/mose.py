@@ -38,8 +38,8 @@ class MOSEAugmentConfig(TransformLayersConfig):
 class MOSEOptimizerConfig(OptimizerConfig):
     """Adam, whose decay is added to the gradient."""
 
-    name: Literal["adamw", "adam"] = Field(
-        "adam", description="adamw decouples the decay, adam adds it to the gradient"
+    name: Literal["adamw", "adam", "sgd"] = Field(
+        "adam", description="adamw decouples the decay, adam and sgd add it to the gradient"
     )
     lr: float = Field(1e-3, gt=0, description="learning rate")
 

@@ -20,6 +20,7 @@ COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine tha
 # Fields that are younger than the first records, each with its default: at that value they are no part of a name.
 LATER: Plain = {
     "teacher": None,
+    "network": None,
     "average": None,
     "updates": 1,
     "classes": None,
@@ -30,6 +31,7 @@ LATER: Plain = {
     "branch.frame": "simplex",
     "data.held_out": 0.0,
     "engine.kernels": "auto",
+    "method.optimizer.momentum": 0.9,
 }
 
 
