@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
-from s6mod.config import Config, merge
+from s6mod.config import Config
 from s6mod.engine.average import Average
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
@@ -27,6 +27,7 @@ from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
 from s6mod.learner.advice import NCM, Advice
 from s6mod.learner.answers import Answers, shape_of
+from s6mod.learner.check import check_brought, checked, saved_config
 from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
@@ -38,7 +39,7 @@ from s6mod.learner.published import Published
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
-from s6mod.networks.adapted import misfit, taken
+from s6mod.networks.adapted import taken
 from s6mod.random import generator
 from s6mod.run_files import RunFiles
 from s6mod.teacher import teachers
@@ -127,42 +128,8 @@ class Learner(Answers):
         return learner
 
     def _setup(self, config: LearnerConfig, network: nn.Module | None) -> None:
-        kind = methods[config.method.name]
-        if network is not None:
-            if kind.make_network is not Method.make_network:
-                raise ConfigError(
-                    f"expected no network for method {config.method.name!r}, whose own has more than a linear head, "
-                    f"got a {type(network).__name__}; take a method such as 'er' or leave the network out"
-                )
-            network = taken(network)
-            config = config.model_copy(update={"network": config.network or type(network).__name__})
-        elif config.network is not None:
-            raise ConfigError(
-                f"expected the {config.network} that this learner was made with, got none; give it as network="
-            )
-        if kind.needs_boundaries and config.boundaries == "none":
-            raise ConfigError(
-                f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
-                "use 'given' and call end_task(), or 'on_new_class'"
-            )
-        for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
-            if chosen is not None and not kind.has_logits:
-                raise ConfigError(
-                    f"expected no {plug_in} on method {config.method.name!r}, which has no logits for one to read, "
-                    f"got {chosen.name!r}; leave the {plug_in} out or take another method"
-                )
-        if (branch := config.branch) is not None:
-            if config.num_classes is None:
-                config = config.model_copy(update={"branch": branches[branch.name].growing(branch)})
-            else:
-                branches[branch.name].check(branch, config.num_classes)
-        if config.predict_by not in ("auto", *config.tables):
-            raise ConfigError(
-                f"expected predict_by to name a score table of the method and its branch, got {config.predict_by!r}; "
-                f"choose one of {', '.join(config.tables)}"
-            )
-        if config.classes is not None and config.num_classes is not None:
-            raise ConfigError("expected num_classes or classes, got both; leave num_classes out")
+        network = None if network is None else taken(network)
+        config = checked(config, network)
         self.config = config
         self.brought = network  # a module in place of the method's network, as it was when it came
         self.classes = Classes(config.num_classes, distinct(config.classes or ()))
@@ -503,50 +470,17 @@ class Learner(Answers):
         inside = RunFiles(usable(folder)).checkpoint
         state, header = read_state(inside if inside.is_dir() else Path(folder))
         with fitting(Path(folder)):
-            return cls._restored(folder, state, header, device, network)
-
-    @classmethod
-    def _restored(
-        cls,
-        folder: str | Path,
-        state: Tree,
-        header: dict[str, Any],
-        device: str | torch.device | None,
-        network: nn.Module | None,
-    ) -> "Learner":
-        if "config" not in header:
-            raise CheckpointError(
-                f"expected a saved learner or run in {folder}, got a run of an older version; run it again"
-            )
-        if header["kind"] == "run":
-            state = state["learner"]
-        elsewhere = {} if device is None else {"engine": {"device": str(device)}}
-        config = LearnerConfig.parse(merge(header["config"], elsewhere))
-        if config.network is not None and network is None:
-            raise CheckpointError(
-                f"expected the {config.network} that the learner in {folder} was made with, got none; "
-                f"use Learner.load({str(folder)!r}, network=...)"
-            )
-        if config.network is None and network is not None:
-            raise CheckpointError(
-                f"expected no network for the learner in {folder}, which has its method's own, got a "
-                f"{type(network).__name__}; leave it out"
-            )
-        try:
-            learner = cls.from_config(config, network)
-        except MissingDeviceError:
-            raise MissingDeviceError(
-                f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
-                f"use Learner.load({str(folder)!r}, device='cpu')"
-            ) from None
-        if learner.brought is not None and "peers" in state:
-            why = misfit(learner.brought, state["peers"]["0"]["network"])
-            if why is not None:
-                raise CheckpointError(
-                    f"expected the {config.network} that the learner in {folder} was made with, got a "
-                    f"{type(network).__name__} {why}; make it as it was"
-                )
-        learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
+            config = saved_config(folder, header, device, network)
+            state = state["learner"] if header["kind"] == "run" else state
+            try:
+                learner = cls.from_config(config, network)
+            except MissingDeviceError:
+                raise MissingDeviceError(
+                    f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
+                    f"use Learner.load({str(folder)!r}, device='cpu')"
+                ) from None
+            check_brought(folder, config, learner.brought, state)
+            learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
         return learner
 
 
