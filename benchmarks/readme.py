@@ -1,17 +1,19 @@
-"""Write the README's tables from the records of runs and of the benchmarks: python benchmarks/readme.py [--check]
+"""Write the tables of README.md and docs/results.md from the records of runs: python benchmarks/readme.py [--check]
 
-A number that no record supports cannot appear. Accuracies are those of the default engine; gains are paired by seed.
+A number that no record supports cannot appear. Accuracies are those of the default engine. A row holds what is paired:
+the seeds that all its learners have.
 """
 
 import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from s6mod.decimals import spread
-from s6mod.paper.estimate import Estimate, paired
-from s6mod.paper.published import METHODS, other_settings
+from s6mod.decimals import difference, spread
+from s6mod.paper.estimate import ENOUGH, Estimate, paired
+from s6mod.paper.published import METHODS, other_settings, table
 from s6mod.paper.render import MIXED, NOTE, gain_text
 from s6mod.paper.tables import Results, mixed
 from s6mod.runs.cells import SHARED, Cell
@@ -23,13 +25,15 @@ BENCH = ROOT / "results" / "bench" / "h200-2026-11-16-views.json"
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet"}
 NAMES = {"er": "ER", "ocm": "OCM", "onpro": "OnPro", "mose": "MOSE", "moe-mose": "MOE-MOSE", "er-ccldc": "ER-CCLDC"}
 NAMES |= {"ocm-ccldc": "OCM-CCLDC", "onpro-ccldc": "OnPro-CCLDC"}
+SHOWN = (("cifar10", 500), ("cifar10", 1000), ("cifar100", 1000), ("cifar100", 2000), ("cifar100", 5000),
+         ("tiny-imagenet", 5000))  # fmt: skip
 PRECISION = "bfloat16"
 SHARED_VIEW = "s6mod/view=shared/beta=0.5"  # as the benchmark names it, where that is not the preset
 CHANGED = {"onpro-ccldc"}  # whose preset has become another since the benchmark
 
 
 def accuracies():
-    """One row for each method, data set and memory size that was run."""
+    """One row for each method, data set and memory size that was run with and without the branch, and each setting."""
     found = scan([ROOT / "results"])
     results = Results(found.finished)
     places = sorted({(run.config["data"]["name"], run.config["memory_size"]) for run in found.finished})
@@ -37,40 +41,88 @@ def accuracies():
     rows += ["|---|---|---|---|---|---|---|---|"]
     for method in (*METHODS, *SHARED):
         for data, memory in places:
-            base, control, ours = (Cell(method, branch, data, memory) for branch in ("none", "confidence", "s6mod"))
+            ours = Cell(method, "s6mod", data, memory)
             others = {f", {label}": cell for label, cell in other_settings(ours).items() if "published" not in label}
             for label, cell in {"": ours, **others}.items():
-                runs = [of(results, each) for each in (base, control, cell)]
-                if runs[0][0] and (cell is ours or runs[2][0]):
-                    rows.append(row(f"{NAMES[method]}, {DATA[data]}, M = {memory}{label}", *runs))
-    if any(MIXED in text for text in rows):
-        rows += ["", f"{NOTE}."]
-    return "\n".join(rows)
+                if runs := of_shared_seeds(results, cell):
+                    name = f"{NAMES[method]}, {DATA[data]}, M = {memory}{label}"
+                    rows.append(line(name, *means(runs), *gains(runs), seeds(runs), seconds(runs)))
+    return with_note(rows)
+
+
+def short():
+    """ER in the settings of ``SHOWN``, with the gain that the paper prints."""
+    results = Results(scan([ROOT / "results"]).finished)
+    papers = {each.cell: each.paper for section in table("1").sections for each in section.lines}
+    rows = ["| ER on | alone | + confidence penalty | + S6MOD | S6MOD over ER | in the paper | over penalty | seeds |"]
+    rows += ["|---|---|---|---|---|---|---|---|"]
+    for data, memory in SHOWN:
+        base, ours = (Cell("er", branch, data, memory) for branch in ("none", "s6mod"))
+        runs = of_shared_seeds(results, ours)
+        over_base, over_penalty = gains(runs)
+        published = difference(papers[ours][0] - papers[base][0])
+        name = f"{DATA[data]}, M = {memory}"
+        rows.append(line(name, *means(runs), over_base, published, over_penalty, seeds(runs)))
+    return with_note(rows)
+
+
+def of_shared_seeds(results, ours):
+    """Runs by seed of a cell of S6MOD and, before them, of its base and its penalty: the seeds that all have.
+
+    Empty unless base and S6MOD share a seed. A penalty that has none of their seeds is left blank.
+    """
+    found = [of(results, each) for each in (ours.with_branch("none"), ours.with_branch("confidence"), ours)]
+    shared = found[0].keys() & found[2].keys()
+    shared = shared & found[1].keys() or shared
+    return [{seed: runs[seed] for seed in sorted(shared & runs.keys())} for runs in found] if shared else []
 
 
 def of(results, cell):
     """The runs of a cell by seed, and the accuracy of each."""
     runs = results.runs[setting(complete(cell.values()))][PRECISION]
-    return runs, {seed: run.metric("accuracy", cell.scores) for seed, run in runs.items()}
+    return {seed: (run, run.metric("accuracy", cell.scores)) for seed, run in runs.items()}
 
 
-def row(name, *runs):
-    base, control, ours = runs
-    means = [accuracy(Estimate.of(list(values.values()))) if values else "" for _, values in runs]
-    gains = [gain(ours, base), gain(ours, control)]
-    seeds = " / ".join(str(len(found)) for found, _ in runs)
-    times = [[run.result["train_seconds"] for run in found.values()] for found, _ in runs]
-    seconds = " / ".join(f"{fmean(each):.0f}" if each else "-" for each in times)
-    return f"| {' | '.join([name, *means, *gains, seeds, seconds])} |"
+def line(*texts):
+    return f"| {' | '.join(texts)} |"
+
+
+def with_note(rows):
+    return "\n".join([*rows, "", f"{NOTE}."] if any(MIXED in text for text in rows) else rows)
+
+
+def means(runs):
+    return [accuracy(Estimate.of([value for _, value in each.values()])) if each else "" for each in runs]
 
 
 def accuracy(estimate):
     return spread(estimate.mean, estimate.std, gap=" ")
 
 
+def gains(runs):
+    base, control, ours = runs
+    return gain(ours, base), gain(ours, control)
+
+
 def gain(ours, base):
-    (runs, values), (base_runs, base_values) = ours, base
-    return gain_text(paired(values, base_values), mixed(runs, base_runs), " ")
+    """The paired gain; its interval takes three pairs, and a gain beyond chance is set in bold."""
+    found = paired(*({seed: value for seed, (_, value) in each.items()} for each in (ours, base)))
+    if found is None:
+        return ""
+    if found.n < ENOUGH:
+        found = replace(found, half=None)
+    sides = ({seed: run for seed, (run, _) in each.items()} for each in (ours, base))
+    text = gain_text(found, mixed(*sides), " ")
+    return f"**{text}**" if found.half is not None and abs(found.mean) > found.half else text
+
+
+def seeds(runs):
+    return str(len(runs[0]))
+
+
+def seconds(runs):
+    times = [[run.result["train_seconds"] for run, _ in each.values()] for each in runs]
+    return " / ".join(f"{fmean(each):.0f}" if each else "-" for each in times)
 
 
 def statistics():
@@ -110,14 +162,18 @@ def steps():
 
 
 def main():
-    readme = ROOT / "README.md"
-    text = fresh = readme.read_text(encoding="utf-8")
-    for name, made in (("results", accuracies()), ("statistics", statistics()), ("steps", steps())):
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        fresh = f"{fresh.split(begin)[0]}{begin}\n{made}\n{end}{fresh.split(end)[1]}"
-    if "--check" in sys.argv:
-        sys.exit(0 if fresh == text else "README.md is stale: run python benchmarks/readme.py")
-    readme.write_text(fresh, encoding="utf-8")
+    for page, tables in (
+        (ROOT / "README.md", {"results": short()}),
+        (ROOT / "docs" / "results.md", {"results": accuracies(), "statistics": statistics(), "steps": steps()}),
+    ):
+        text = fresh = page.read_text(encoding="utf-8")
+        for name, made in tables.items():
+            begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+            fresh = f"{fresh.split(begin)[0]}{begin}\n{made}\n{end}{fresh.split(end)[1]}"
+        if "--check" not in sys.argv:
+            page.write_text(fresh, encoding="utf-8")
+        elif fresh != text:
+            sys.exit(f"{page.name} is stale: run python benchmarks/readme.py")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from s6mod.cli.app import COMMANDS
 from s6mod.cli.commands import app
 from s6mod.config import merge
 from s6mod.learner import Learner
-from s6mod.runs import bench, bench_growth
+from s6mod.runs import bench, bench_growth, bench_live
 from s6mod.runs.execute import Interrupted
 from s6mod.runs.name import run_hash
 from s6mod.runs.store import scan
@@ -355,6 +355,26 @@ def test_bench_shows_what_growth_costs(call, monkeypatch):
         assert min(row["ms_per_step"], row["ms_per_prediction"]) > 0
         if (row["axis"], row["value"]) in axes[::2]:
             assert row["step_ratio"] == row["prediction_ratio"] == 1
+
+
+def test_bench_shows_predictions_while_another_thread_learns(call, monkeypatch):
+    monkeypatch.setattr(bench, "IMAGE_SHAPE", (3, 8, 8))
+    monkeypatch.setattr(bench_live, "TURNS", 1)
+    code, out, err = call("bench", "--live", "--branches", "none", "--width", 1, "--seconds", 0, "--json")
+    assert code == 0, err
+    rows = json.loads(out)["live"]
+    assert [row["case"] for row in rows] == [case.name for case in bench_live.CASES]
+    for row, case in zip(rows, bench_live.CASES, strict=True):
+        assert (row["predictions"] > 0, row["p50_ms"] is not None) == (case.asked is not None,) * 2
+        assert (row["steps_per_second"] is not None) == case.learning
+        assert 0 < row["copy_bytes"] < row["learner_bytes"]
+    assert rows[1]["share"] == 1
+
+
+def test_bench_refuses_two_tables_at_once(call):
+    code, _, err = call("bench", "--growth", "--live")
+    assert code == 2
+    assert "got both" in err
 
 
 @pytest.mark.parametrize("change", ["engine.precision=float32", "statistics=memory", "stream.limit=9"])

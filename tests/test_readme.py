@@ -24,6 +24,7 @@ from s6mod.runs.records import export
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 IDS = [page.name for page in PAGES]
+INTERFACES = "interfaces.md"
 
 
 def blocks(page, *languages):
@@ -34,11 +35,15 @@ def blocks(page, *languages):
 
 
 def programs():
-    """A README block is copied alone, so it runs alone; the blocks of another page run in order."""
+    """A README block is copied alone, so it runs alone; the blocks of another page run in order.
+
+    A block on interfaces runs alone as well, where its library is installed.
+    """
     for page in PAGES:
         found = blocks(page, "python")
-        groups = [[block] for block in found] if page.name == "README.md" else [found] * bool(found)
-        yield from (pytest.param(page, group, id=f"{page.name}:{group[0][0]}") for group in groups)
+        groups = [[block] for block in found] if page.name in ("README.md", INTERFACES) else [found] * bool(found)
+        marks = [pytest.mark.extras] if page.name == INTERFACES else []
+        yield from (pytest.param(page, group, id=f"{page.name}:{group[0][0]}", marks=marks) for group in groups)
 
 
 def run_program(page, group):
@@ -59,6 +64,9 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(("page", "group"), list(programs()))
 def test_every_program_runs_as_it_is(page, group):
+    if page.name == INTERFACES:
+        for interface in re.findall(r"s6mod\.interfaces\.(\w+)", group[0][1]):
+            pytest.importorskip({"hub": "huggingface_hub"}.get(interface, interface))
     run_program(page, group)
 
 
@@ -195,14 +203,18 @@ def test_the_results_table_is_what_the_records_say():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("numerics", [None, 1])
-def test_the_results_table_marks_gains_whose_two_sides_differ_in_their_numerics(
-    tmp_path, monkeypatch, write_run, numerics
-):
+@pytest.fixture
+def readme(tmp_path, monkeypatch):
+    """The script that writes the results, over records of one's own."""
     specification = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
-    readme = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(readme)
-    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+@pytest.mark.parametrize("numerics", [None, 1])
+def test_the_results_table_marks_gains_whose_two_sides_differ_in_their_numerics(tmp_path, readme, write_run, numerics):
     for branch, number in (("", None), ("+confidence", numerics), ("+s6mod", numerics)):
         folder = write_run(tmp_path / "runs", f"er{branch}/cifar100/2000", accuracy=30.0, numerics=number)
         export(folder / "result.json", tmp_path / "results")
@@ -210,3 +222,18 @@ def test_the_results_table_marks_gains_whose_two_sides_differ_in_their_numerics(
     over_base, over_penalty = cells(row)[4:6]
     assert (over_base, over_penalty) == ("+0.00†" if numerics else "+0.00", "+0.00")
     assert any("†: " in line for line in note) == (numerics is not None)
+
+
+def test_a_row_of_results_shows_the_seeds_that_it_pairs_and_an_interval_from_three_pairs_on(
+    tmp_path, readme, write_run
+):
+    def row(*runs):
+        for cell, seed, accuracy in runs:
+            folder = write_run(tmp_path / "runs", f"{cell}/cifar100/2000", seed=seed, accuracy=accuracy)
+            export(folder / "result.json", tmp_path / "results")
+        return cells(readme.accuracies().splitlines()[2])
+
+    two = row(("er", 0, 30.0), ("er", 1, 32.0), ("er", 2, 90.0), ("er+s6mod", 0, 32.0), ("er+s6mod", 1, 34.1))
+    assert (two[1], two[4], two[6]) == ("31.00 ± 1.41", "+2.05", "2")  # without the seed that S6MOD lacks
+    three = row(("er+s6mod", 2, 92.0))
+    assert (three[4], three[6]) == ("**+2.03 ± 0.14**", "3")  # beyond chance

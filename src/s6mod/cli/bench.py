@@ -1,4 +1,4 @@
-"""``s6mod bench``: what a step costs, and what growth does to it."""
+"""``s6mod bench``: what a step costs, what growth does to it, and predictions while another thread learns."""
 
 from typing import Annotated
 
@@ -9,6 +9,7 @@ from s6mod.cli import options
 from s6mod.cli.app import app
 
 STEPS, GROWTH = "none,s6mod,confidence", "none,s6mod,s6mod/frame=orthogonal"  # branches, unless told
+LIVE = "none,s6mod"
 
 
 @app.command()
@@ -20,11 +21,14 @@ def bench(
         str | None,
         typer.Option(
             help="Branches, with commas between; changes to a preset after slashes, as in cells.",
-            show_default=f"{STEPS}; with --growth {GROWTH}",
+            show_default=f"{STEPS}; with --growth {GROWTH}; with --live {LIVE}",
         ),
     ] = None,
     growth: Annotated[
         bool, typer.Option("--growth", help="Steps and predictions by classes, memory and image size, on one thread.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Single predictions while another thread learns, one thread of torch each.")
     ] = False,
     width: Annotated[int, typer.Option(min=1, help="Width of the network (64 as in the paper).")] = 64,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for each learner, warm-up apart.")] = 5.0,
@@ -36,13 +40,17 @@ def bench(
     """Milliseconds and memory of a step, with and without the branch, beside the reference implementations.
 
     The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes.
-    --growth shows instead what more classes, a larger memory and larger images cost.
+    --growth shows instead what more classes, a larger memory and larger images cost, --live how long a prediction
+    takes while another thread learns, and what that leaves of the speed of learning.
     """
+    if growth and live:
+        raise typer.BadParameter("expected --growth or --live, got both; run one after the other")
     from s6mod.runs.bench import run_bench
     from s6mod.runs.bench_growth import run_growth
+    from s6mod.runs.bench_live import run_live
     from s6mod.runs.bench_values import bench_values
 
-    chosen = branches or (GROWTH if growth else STEPS)
+    chosen = branches or (GROWTH if growth else LIVE if live else STEPS)
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, chosen))
-    measured = run_growth if growth else run_bench
+    measured = run_growth if growth else run_live if live else run_bench
     measured(names, with_branches, bench_values, width, seconds, device, precision, json_output, Console(emoji=False))

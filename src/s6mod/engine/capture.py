@@ -83,7 +83,9 @@ class _Recording:
         self.graph = torch.cuda.CUDAGraph()
         for generator in step.generators.values():
             self.graph.register_generator_state(generator)
-        with _told(), torch.cuda.graph(self.graph, pool=pool, stream=torch.cuda.current_stream(device)):
+        # Other threads may predict meanwhile: what they allocate is no part of the capture, nor does it break it.
+        stream, mode = torch.cuda.current_stream(device), "thread_local"
+        with _told(), torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode=mode):
             self.terms = step.compute(static)
 
     def replay(self, inputs: Inputs) -> tuple[str, ...]:

@@ -52,6 +52,30 @@ class Predictor:
             self.barred[list(classes)] = False
             self.barred = self.barred.to(engine.device)
 
+    def frozen(self, table: str) -> "Predictor":
+        """The same for good, whatever is learned later: copies, in eval mode, that threads may share.
+
+        Of the memory it has what ``table`` needs. Other tables that need more are left out.
+        """
+        with self._evaluating():
+            reference = self.reference if self._needs_reference(table) else None
+        still = copy.copy(self)
+        del still.memory
+        still.method = copy.deepcopy(self.method)
+        still.peers = [
+            Peer(copy.deepcopy(peer.network), copy.deepcopy(peer.branch)).eval().requires_grad_(False)
+            for peer in self.peers
+        ]
+        still.reference = reference
+        return still
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its networks, branches, buffers and, if a table needed it, its reference."""
+        tensors = [t for part in (*self.peers, self.method) for t in (*part.parameters(), *part.buffers())]
+        tensors += [t for t in self.__dict__.get("reference") or () if isinstance(t, Tensor)]
+        return sum(t.numel() * t.element_size() for t in tensors)
+
     @cached_property
     def reference(self) -> Any:
         """What the method makes of the whole memory; computed once, and only if a table needs it."""
@@ -111,12 +135,10 @@ class Predictor:
             return [peer.network(inputs) for peer in peers]
 
     def _scores(self, images: Tensor, only: str | None) -> dict[str, Tensor]:
-        several = only in (None, ENSEMBLE)
-        from_memory = several or only not in self.method.memory_free | {"branch"}
-        reference = self.reference if from_memory else None
+        reference = self.reference if self._needs_reference(only) else None
         outputs = self._forward(images, self.peers)
         tables = self.method.scores(outputs, reference)
-        if not (several or only == "branch"):
+        if only not in (None, ENSEMBLE, "branch"):
             return tables
         with self.engine.autocast():
             heads = [
@@ -129,6 +151,9 @@ class Predictor:
             tables["branch"] = torch.stack(own).mean(0)
         return tables
 
+    def _needs_reference(self, table: str | None) -> bool:
+        return table is None or table not in self.method.memory_free | {"branch"}
+
     def _among(self, tables: dict[str, Tensor], only: str | None) -> dict[str, Tensor]:
         if self.barred is not None:
             tables = {name: table.masked_fill(self.barred, -torch.inf) for name, table in tables.items()}
@@ -138,13 +163,14 @@ class Predictor:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        for peer in self.peers:
+        learning = [peer for peer in self.peers if peer.training]  # none of those that are frozen
+        for peer in learning:
             peer.eval()
         try:
             with torch.inference_mode(), self.engine.twins():
                 yield
         finally:
-            for peer in self.peers:
+            for peer in learning:
                 peer.train()
 
 

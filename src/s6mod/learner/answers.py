@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s6mod.engine.evaluate import ENSEMBLE, ensemble
+from s6mod.errors import InputError
 from s6mod.learner.classes import Classes, Labels, Name
 from s6mod.learner.images import Images, as_batch
 
@@ -18,6 +19,7 @@ class Answers:
     """
 
     classes: Classes
+    image_shape: tuple[int, int, int] | None
 
     @property
     def primary(self) -> str:
@@ -28,10 +30,16 @@ class Answers:
         """Score tables (N, classes) of uint8 images (N, 3, H, W); ``only``: the one that is wanted."""
         raise NotImplementedError
 
+    @property
+    def _asked(self) -> "Answers":
+        """Who answers."""
+        return self
+
     def predict(self, x: Images) -> Any:
         """The label of each image, (N,); names that are strings come as an array of NumPy."""
         images, single = as_batch(x)
-        labels = self.classes.labels(self._chosen(images).argmax(1).cpu())
+        asked = self._asked
+        labels = asked.classes.labels(asked._chosen(images).argmax(1).cpu())
         if single:
             return cast(Name, labels[0].item() if isinstance(labels, Tensor) else labels.tolist()[0])
         return labels.numpy() if isinstance(labels, Tensor) and not isinstance(x, Tensor) else labels
@@ -43,15 +51,16 @@ class Answers:
         or of the labels' numbers in a learner with ``num_classes``.
         """
         images, single = as_batch(x)
-        shares = self._chosen(images).softmax(1).cpu()
+        shares = self._asked._chosen(images).softmax(1).cpu()
         shares = shares[0] if single else shares
         return shares if isinstance(x, Tensor) else cast(NDArray[np.float32], shares.numpy())
 
     def evaluate(self, x: Images, y: Labels) -> float:
         """The share of images whose label is predicted, in percent."""
         images, _ = as_batch(x)
-        labels = self.classes.numbers(y, len(images))
-        hits = self._chosen(images).argmax(1).cpu() == labels
+        asked = self._asked
+        labels = asked.classes.numbers(y, len(images))
+        hits = asked._chosen(images).argmax(1).cpu() == labels
         return 100 * hits.sum().item() / len(hits)
 
     def scores(self, x: Images) -> dict[str, Tensor]:
@@ -61,3 +70,20 @@ class Answers:
 
     def _chosen(self, images: Tensor) -> Tensor:
         return self._tables(images, self.primary)[self.primary]
+
+    def _check_shape(self, images: Tensor) -> None:
+        if shape_of(images) != self.image_shape:
+            raise InputError(
+                f"expected images of shape {self.image_shape} as in the first batch, got {shape_of(images)}; "
+                "resize them"
+            )
+
+    def _named(self, tables: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tables with the outputs that have a class, (N, classes)."""
+        return {name: table[:, : len(self.classes)] for name, table in tables.items()}
+
+
+def shape_of(images: Tensor) -> tuple[int, int, int]:
+    """Channels, height and width of images (N, C, H, W)."""
+    channels, height, width = images.shape[1:]
+    return channels, height, width

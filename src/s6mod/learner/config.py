@@ -59,6 +59,12 @@ class LearnerConfig(Config):
         "auto", description="the score table that predicts: head, ncm, branch, ensemble, ...; auto: the method's own"
     )
     predict_among: Among = Field("all", description="classes to choose from: all outputs, or those seen so far")
+    publish_every: int | None = Field(
+        None, ge=1, description="batches between two copies that predict without waiting for a step; none: no copies"
+    )
+    test_then_train: bool = Field(
+        False, description="whether each batch is predicted before it is learned, to tell the accuracy on the stream"
+    )
     engine: EngineConfig = EngineConfig()
 
     @property
@@ -116,5 +122,7 @@ class LearnerOptions(TypedDict, total=False):
     average: float | None
     predict_by: str
     predict_among: str
+    publish_every: int | None
+    test_then_train: bool
     engine: dict[str, Any] | EngineConfig | None
     teacher: str | dict[str, Any] | TeacherConfig | None

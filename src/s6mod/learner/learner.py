@@ -26,13 +26,15 @@ from s6mod.engine.teaching import Teaching
 from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
 from s6mod.files import usable
 from s6mod.learner.advice import NCM, Advice
-from s6mod.learner.answers import Answers
+from s6mod.learner.answers import Answers, shape_of
 from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
 from s6mod.learner.images import Images, as_batch
 from s6mod.learner.parts import Parts, grown, make_parts
+from s6mod.learner.prequential import Prequential, Tally
 from s6mod.learner.preset import EVERYDAY, composed
+from s6mod.learner.published import Published
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
@@ -172,6 +174,8 @@ class Learner(Answers):
         self._quiet = 0  # batches since the last new class
         self._advice = Advice()
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
+        self.published: Published | None = None  # the latest
+        self._tally = Tally()
         self.turn = Turn()
         self.parts: Parts | None = None
 
@@ -216,8 +220,10 @@ class Learner(Answers):
         labels, classes = self.classes.taking(y, len(images))
         first = self.image_shape is None
         if first:
-            self._build(_shape(images), classes.capacity)
+            self._build(shape_of(images), classes.capacity)
         self._check_shape(images)
+        testing = self.config.test_then_train and self.steps > 0
+        hits = self._hits(images, labels) if testing else torch.empty(0, dtype=torch.bool)
         if self.parts is not None and classes.capacity > self.parts.capacity:
             self._grow(self.parts, classes.capacity)
         try:
@@ -227,6 +233,15 @@ class Learner(Answers):
                 self.image_shape = self.parts = None
             raise
         self.classes = classes
+        if testing:
+            self._tally.count(labels, hits)
+        every = self.config.publish_every
+        if every is not None and (self.published is None or self.steps % every == 0):
+            self._publish()
+
+    def _hits(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Which images of a batch are predicted right before it is learned, (N,) bool."""
+        return self._tables_now(images, self.primary)[self.primary].argmax(1).cpu() == labels
 
     def _learn(self, images: Tensor, labels: Tensor) -> None:
         # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
@@ -330,14 +345,65 @@ class Learner(Answers):
         weights: Weights | None = None,
         statistics: Statistics | None = None,
     ) -> dict[str, Tensor]:
+        return self._tables_now(images, only, weights, statistics)
+
+    def _tables_now(
+        self,
+        images: Tensor,
+        only: str | None,
+        weights: Weights | None = None,
+        statistics: Statistics | None = None,
+    ) -> dict[str, Tensor]:
+        self._check_learned()
+        self._check_shape(images)
+        predictor = self._present(weights or self.config.weights, statistics or self.config.statistics)
+        return self._named(predictor(images.to(self.engine.device), only))
+
+    def _check_learned(self) -> None:
         if self.steps == 0:
             raise InputError("expected learn() before predict(), got a learner that has seen nothing; learn first")
-        self._check_shape(images)
-        choice = (weights or self.config.weights, statistics or self.config.statistics)
+
+    def _present(self, weights: Weights, statistics: Statistics) -> Predictor:
+        """What predicts at the present moment, made once."""
+        choice = weights, statistics
         if choice not in self._predictors:
             self._predictors[choice] = self.predictor(*choice)
-        tables = self._predictors[choice](images.to(self.engine.device), only)
-        return {name: table[:, : len(self.classes)] for name, table in tables.items()}
+        return self._predictors[choice]
+
+    @property
+    def _asked(self) -> Answers:
+        published = self.published
+        return self if self.config.publish_every is None or published is None else published
+
+    @in_turn
+    def publish(self) -> Published:
+        """A copy of what predicts now, for other threads, which ``published`` gives from now on.
+
+        It never changes, and whoever asks it waits for no step.
+        """
+        return self._publish()
+
+    @ordinary_tensors()
+    def _publish(self) -> Published:
+        self._check_learned()
+        predictor = self._present(self.config.weights, self.config.statistics)
+        with memory_for("a copy to publish", "lower the width of the network"):
+            frozen = predictor.frozen(self.primary)
+        if self.engine.device.type == "cuda":
+            torch.cuda.current_stream(self.engine.device).synchronize()  # it is whole before another thread reads it
+        self.published = Published(frozen, self.primary, self.classes, self.image_shape, self.steps)
+        return self.published
+
+    @property
+    @in_turn
+    def prequential(self) -> Prequential:
+        """How well the images of the stream were predicted just before they were learned."""
+        if not self.config.test_then_train:
+            raise ConfigError(
+                "expected a learner that tests each batch before it learns it, got one that does not; "
+                "make it with test_then_train=True"
+            )
+        return self._tally.told(self.classes)
 
     def predictor(self, weights: Weights | None = None, statistics: Statistics | None = None) -> Predictor:
         """What predicts, from the learner as it is now; unless told, by the weights and statistics of its choice."""
@@ -358,22 +424,17 @@ class Learner(Answers):
         classes = self.task.seen if self.config.among_seen else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
 
-    def _check_shape(self, images: Tensor) -> None:
-        if _shape(images) != self.image_shape:
-            raise InputError(
-                f"expected images of shape {self.image_shape} as in the first batch, got {_shape(images)}; resize them"
-            )
-
     # --- state ------------------------------------------------------------------------------------------------
 
     @property
     @in_turn
     def nbytes(self) -> int:
-        """Bytes held between steps: networks, one that was brought, branches, teachers, averages, optimiser, memory."""
+        """Bytes held between steps: networks, branches, teachers, averages, optimiser, memory, what is published."""
         if self.parts is None:
             return 0
         own = [] if self.brought is None else [*self.brought.parameters(), *self.brought.buffers()]
-        return self.parts.nbytes + sum(tensor.numel() * tensor.element_size() for tensor in own)
+        published = 0 if self.published is None else self.published.nbytes
+        return self.parts.nbytes + published + sum(tensor.numel() * tensor.element_size() for tensor in own)
 
     @in_turn
     def state_dict(self) -> Tree:
@@ -384,7 +445,8 @@ class Learner(Answers):
         if self.parts is None or self.image_shape is None:
             return {"host": host}
         host["image_shape"] = list(self.image_shape)
-        return {"host": host, **self.parts.state_tree()}
+        tested = {"tested": self._tally.state_dict()} if self.config.test_then_train else {}
+        return {"host": host, **self.parts.state_tree(), **tested}
 
     @in_turn_to_change
     @ordinary_tensors()
@@ -395,7 +457,7 @@ class Learner(Answers):
         self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
         if self.classes.fixed is None:
             self.classes = Classes(None, distinct(host["names"]))
-        self._predictors = {}
+        self._predictors, self.published, self._tally = {}, None, Tally()
         shape = host.get("image_shape", image_shape)
         if shape is None:
             return
@@ -404,6 +466,10 @@ class Learner(Answers):
         if not all(0 <= number < self.parts.capacity for number in (*self.task.seen, *self.task.current)):
             raise ValueError("classes beyond num_classes")
         self.parts.load_state_tree(state, self.config.seed, self.steps, self.engine.device)
+        if self.config.test_then_train:
+            self._tally.load_state_dict(state["tested"], self.parts.capacity)
+        if self.config.publish_every is not None and self.steps > 0:
+            self._publish()
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
@@ -492,8 +558,3 @@ def _copy(kind: type[Learner], config: LearnerConfig, snapshot: Snapshot, networ
 
 def _plain(values: Any) -> Any:
     return values.plain() if isinstance(values, Config) else values
-
-
-def _shape(images: Tensor) -> tuple[int, int, int]:
-    channels, height, width = images.shape[1:]
-    return channels, height, width

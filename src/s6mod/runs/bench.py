@@ -75,12 +75,12 @@ class Contender:
             teacher=self.values["teacher"],
         )
         learner.build(IMAGE_SHAPE)
-        for x, y in _batches(2, task=0, size=MEMORY_SIZE // 4):
+        for x, y in stream_batches(2, task=0, size=MEMORY_SIZE // 4):
             slots = learner.memory.place(y, 0, learner.host_generator)
             device = learner.engine.device
             values = {name: value[: len(y)].clone() for name, value in learner.memory.values.items()}
             learner.memory.store(slots.to(device), x.to(device), y.to(device), values)
-        for x, y in _batches(2, task=0):
+        for x, y in stream_batches(2, task=0):
             learner.learn(x, y)
         learner.end_task()
         return learner
@@ -238,7 +238,7 @@ def _packed(contender: Contender, seconds: float) -> dict[int, float]:
         learners = [contender.learner() for _ in range(count)]
         steps = max(1, round(seconds / count / [seconds_per_step(learner, WARM_UP) for learner in learners][-1]))
         streams = [torch.cuda.Stream() for _ in learners]
-        batches = list(_batches(steps))
+        batches = list(stream_batches(steps))
         begin = time.perf_counter()
         for x, y in batches:
             for learner, stream in zip(learners, streams, strict=True):
@@ -249,7 +249,8 @@ def _packed(contender: Contender, seconds: float) -> dict[int, float]:
     return figures
 
 
-def _batches(count: int, task: int = 1, size: int = STREAM_BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+def stream_batches(count: int, task: int = 1, size: int = STREAM_BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of a task, images of noise with labels of that task."""
     random = torch.Generator().manual_seed(task)
     for _ in range(count):
         images = torch.randint(0, 256, (size, *IMAGE_SHAPE), generator=random, dtype=torch.uint8)
@@ -258,7 +259,7 @@ def _batches(count: int, task: int = 1, size: int = STREAM_BATCH) -> Iterator[tu
 
 def seconds_per_step(learner: Learner, steps: int) -> float:
     """Wall clock of ``steps`` steps of the second task, divided by their number."""
-    batches = list(_batches(steps))
+    batches = list(stream_batches(steps))
     wait(learner)
     begin = time.perf_counter()
     for x, y in batches:

@@ -76,7 +76,7 @@ def run_growth(
         name if branch == "none" else f"{name}+{branch}": values(name, branch) for name in names for branch in branches
     }
     learners = {}
-    with _one_thread():
+    with one_thread():
         for point in points(list(known)):
             learners[point] = _ready(point, known[point.learner], width, device, precision)
         rows = measure(learners, seconds)
@@ -176,7 +176,8 @@ def _seconds(learner: Learner, calls: list[Callable[[], Any]]) -> float:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """torch computes on one thread in each thread of ours."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

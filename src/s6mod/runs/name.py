@@ -26,6 +26,8 @@ LATER: Plain = {
     "classes": None,
     "predict_by": "auto",
     "predict_among": "all",
+    "publish_every": None,
+    "test_then_train": False,
     "branch.frame": "simplex",
     "data.held_out": 0.0,
     "engine.kernels": "auto",

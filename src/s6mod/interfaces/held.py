@@ -1,0 +1,31 @@
+"""What interfaces do with the learner that they hold: name its columns, and turn it into bytes and back.
+
+Libraries that pickle get the files of a saved learner, JSON and safetensors, which our own reader checks.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from s6mod.learner import Learner
+from s6mod.learner.classes import Name
+
+
+def columns(learner: Learner) -> list[Name]:
+    """The labels of the columns of ``predict_proba``."""
+    classes = learner.classes
+    return list(classes.names) if classes.fixed is None else list(range(classes.fixed))
+
+
+def packed(learner: Learner) -> dict[str, bytes]:
+    """The files of a saved learner by name."""
+    with TemporaryDirectory() as folder:
+        learner.save(folder)
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+
+
+def unpacked(files: dict[str, bytes]) -> Learner:
+    """The learner that ``packed`` took, on the device where it was."""
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / Path(name).name).write_bytes(content)
+        return Learner.load(folder)

@@ -1,0 +1,152 @@
+"""A branch as a plugin of Avalanche's strategies, and a learner in its online loop.
+
+torchvision, which it imports, lacks operators where its build does not go with that of torch. Nothing here calls them,
+so they are declared by name.
+"""
+
+import importlib.metadata
+import importlib.util
+
+import pytest
+import torch
+from torch import nn
+
+from s6mod import Learner
+from s6mod.errors import InputError
+
+if importlib.util.find_spec("avalanche") is None:
+    pytest.skip("needs avalanche-lib, in an environment of its own", allow_module_level=True)
+if "+cpu" in torch.__version__ and "+cpu" not in importlib.metadata.version("torchvision"):
+    DECLARED = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        DECLARED.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+from avalanche.benchmarks import split_online_stream, tensors_benchmark
+from avalanche.checkpointing import maybe_load_checkpoint, save_checkpoint
+from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.supervised import Naive, Replay
+
+from s6mod.interfaces.avalanche import BranchPlugin, LearnerAgent
+
+pytestmark = [pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
+
+SMALL = {"name": "s6mod", "d_inner": 8, "num_patterns": 3, "state_dim": 4, "dt_rank": 3}
+SILENT = SMALL | {"weight_dr": 0.0, "alpha": 0.0, "beta": 0.0, "weight_z": 0.0}
+
+
+@pytest.fixture
+def benchmark(digits):
+    """Digits in two experiences of two classes."""
+
+    def pairs(images, labels, most):
+        found = [(labels == first) | (labels == first + 1) for first in (0, 2)]
+        return [(images[here][:most].float() / 255, labels[here][:most]) for here in found]
+
+    train = pairs(digits.train_images, digits.train_labels, 40)
+    return tensors_benchmark(train, pairs(digits.test_images, digits.test_labels, 20), task_labels=[0, 0])
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU())
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.backbone(x).mean((2, 3)))
+
+
+def made(kind, *plugins, **options):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return kind(
+        model=model,
+        optimizer=optimizer,
+        train_mb_size=10,
+        plugins=list(plugins),
+        evaluator=EvaluationPlugin(),
+        **options,
+    )
+
+
+def train(strategy, stream):
+    for experience in stream:
+        torch.manual_seed(1)
+        strategy.train(experience)
+    return strategy
+
+
+def weights(strategy):
+    return torch.cat([parameter.detach().flatten() for parameter in strategy.model.parameters()])
+
+
+@pytest.mark.parametrize("kind", [Naive, Replay])
+def test_s6mod_and_the_penalty_teach_the_model_of_any_strategy(benchmark, kind):
+    options = {"mem_size": 20} if kind is Replay else {}
+    found = {}
+    for name, branch in (("none", None), ("s6mod", SMALL), ("confidence", "confidence")):
+        plugins = [] if branch is None else [BranchPlugin("backbone", branch)]
+        found[name] = weights(train(made(kind, *plugins, **options), benchmark.train_stream))
+        for plugin in plugins:
+            assert all(torch.isfinite(torch.tensor(term)) for term in plugin.terms.values())
+            assert set(plugin.terms) == ({"dr", "diff", "cont", "z"} if name == "s6mod" else {"confidence"})
+    assert not torch.equal(found["none"], found["s6mod"])
+    assert not torch.equal(found["confidence"], found["s6mod"])
+
+
+def test_the_branch_itself_learns_and_the_model_keeps_no_hook(benchmark):
+    plugin = BranchPlugin("backbone", SMALL)
+    strategy = made(Naive, plugin)
+    history = []
+    for _ in range(4):
+        train(strategy, [benchmark.train_stream[0]])
+        history.append(plugin.terms["dr"])
+    assert history[-1] < history[0]
+    assert not strategy.model.backbone._forward_hooks
+
+
+def test_with_all_weights_at_0_the_model_learns_as_without_to_the_bit(benchmark):
+    plain = train(made(Naive), benchmark.train_stream)
+    silent = train(made(Naive, BranchPlugin("backbone", SILENT)), benchmark.train_stream)
+    assert torch.equal(weights(silent), weights(plain))
+
+
+def test_from_a_checkpoint_of_avalanche_it_goes_on_to_the_bit(benchmark, tmp_path):
+    first, second = benchmark.train_stream
+    straight = train(made(Naive, BranchPlugin("backbone", SMALL)), [first])
+    save_checkpoint(straight, tmp_path / "checkpoint.pkl")
+    again, _ = maybe_load_checkpoint(made(Naive, BranchPlugin("backbone", SMALL)), tmp_path / "checkpoint.pkl")
+    for strategy in (straight, again):
+        train(strategy, [second])
+    assert torch.equal(weights(again), weights(straight))
+
+
+@pytest.mark.parametrize(
+    ("layer", "branch", "sentence"),
+    [
+        ("trunk", SMALL, "expected the name of a layer of the model, got 'trunk'; it has backbone, head"),
+        ("head", SMALL, r"expected a feature map \(B, C, H, W\) from 'head', got shape \(10, 4\); name another layer"),
+        ("backbone", SMALL | {"view": "fresh"}, "expected a branch that needs no fresh view, got one that does"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(benchmark, layer, branch, sentence):
+    with pytest.raises(InputError, match=sentence):
+        train(made(Naive, BranchPlugin(layer, branch)), benchmark.train_stream)
+
+
+def test_a_learner_in_the_online_loop_learns_as_it_does_alone(benchmark):
+    def tiny():
+        return Learner({"name": "er", "network": {"width": 2}, "memory_batch": 4}, memory_size=20, seed=3)
+
+    agent, alone = LearnerAgent(tiny()), tiny()
+    stream = split_online_stream(benchmark.train_stream, experience_size=10, shuffle=False)
+    for experience in stream:
+        agent.train(experience)
+    for experience in benchmark.train_stream:
+        images, labels = experience.dataset[:][0], torch.as_tensor(experience.dataset[:][1])
+        for start in range(0, len(labels), 10):
+            alone.learn(images[start : start + 10], labels[start : start + 10])
+    test = torch.stack([x for x, *_ in benchmark.test_stream[0].dataset])
+    assert torch.equal(agent.learner.predict_proba(test), alone.predict_proba(test))
+    assert all(0 <= share <= 100 for share in agent.eval(benchmark.test_stream))

@@ -1,0 +1,111 @@
+"""A learner as a classifier of river."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from learners import batch
+from s6mod import Learner
+from s6mod.errors import InputError
+
+river = pytest.importorskip("river")
+pd = pytest.importorskip("pandas")
+from river import compose, evaluate, metrics  # noqa: E402
+
+from s6mod.interfaces.river import RiverLearner  # noqa: E402
+
+pytestmark = pytest.mark.extras
+
+TINY = {"name": "er", "network": {"width": 2}, "memory_batch": 4}
+
+
+def stream(images=12):
+    x, y = batch(0, (4, 2, 9), size=images)
+    return [({"image": image, "hour": 3}, label) for image, label in zip(x.numpy(), y.tolist(), strict=True)]
+
+
+def tiny(**options):
+    return RiverLearner(TINY, seed=3, options={"memory_size": 12} | options)
+
+
+def frame(samples):
+    return pd.DataFrame({"image": [x["image"] for x, _ in samples]}, index=range(5, 5 + len(samples)))
+
+
+def test_progressive_validation_learns_as_the_learner_does_on_single_images():
+    samples = stream()
+    learner, hits = Learner(TINY, seed=3, memory_size=12), 0
+    for x, y in samples:
+        hits += learner.steps > 0 and learner.predict(x["image"]) == y
+        learner.learn(x["image"], y)
+    model = tiny()
+    metric = evaluate.progressive_val_score(samples, model, metrics.Accuracy())
+    assert metric.get() == pytest.approx(hits / (len(samples) - 1))  # nobody is asked before the first image
+    images = np.stack([x["image"] for x, _ in samples])
+    assert np.array_equal(model.learner.predict_proba(images), learner.predict_proba(images))
+
+
+def test_before_the_first_image_there_is_no_answer():
+    ((x, _),) = stream(1)
+    assert tiny().predict_one(x) is None
+    assert tiny().predict_proba_one(x) == {}
+    assert len(tiny().predict_many(frame([(x, 0)]))) == 0
+
+
+def test_probabilities_are_by_label_and_labels_may_be_words():
+    model = tiny()
+    for x, y in stream():
+        model.learn_one(x, f"class {y}")
+    shares = model.predict_proba_one(x)
+    assert list(shares) == ["class 4", "class 2", "class 9"]
+    assert sum(shares.values()) == pytest.approx(1)
+    assert model.predict_one(x) == max(shares, key=shares.get)
+
+
+def test_many_images_are_one_batch_and_answers_keep_their_index():
+    samples = stream()
+    table, labels = frame(samples), pd.Series([y for _, y in samples])
+    model = tiny()
+    model.learn_many(table, labels)
+    model.learn_many(table, labels)
+    assert model.learner.steps == 2
+    assert list(model.predict_many(table).index) == list(table.index)
+    shares = model.predict_proba_many(table)
+    assert list(shares.columns) == [4, 2, 9]
+    assert (shares.idxmax(axis=1) == model.predict_many(table)).all()
+
+
+def test_it_works_in_a_pipeline():
+    model = compose.Select("image") | tiny()
+    for x, y in stream(3):
+        model.learn_one(x, y)
+    assert model.predict_one(x) in (4, 2, 9)
+
+
+def test_a_clone_knows_nothing_and_a_pickle_goes_on_to_the_bit():
+    model = tiny()
+    for x, y in stream(4):
+        model.learn_one(x, y)
+    assert model.clone().learner.steps == 0
+    again = pickle.loads(pickle.dumps(model))
+    for one in (model, again):
+        one.learn_one(x, y)
+    assert again.predict_proba_one(x) == model.predict_proba_one(x)
+
+
+@pytest.mark.parametrize(
+    ("features", "sentence"),
+    [
+        ({"length": 3.1, "width": 2.0}, "expected an image under the key 'image', got 'length', 'width'; put it there"),
+        ({}, "expected an image under the key 'image', got nothing"),
+        ({"image": 3.1}, r"expected images of shape \(N, C, H, W\)"),
+        ({"image": np.zeros((2, 3, 8, 8), np.uint8)}, "expected one image under 'image', got a batch"),
+    ],
+)
+def test_features_that_are_no_image_are_refused_in_one_sentence(features, sentence):
+    for call in (lambda model: model.learn_one(features, 1), lambda model: model.predict_one(features)):
+        model = tiny()
+        with pytest.raises(InputError, match=sentence):
+            call(model)
+        assert model.learner.steps == 0
