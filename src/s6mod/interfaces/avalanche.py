@@ -89,7 +89,7 @@ class BranchPlugin(SupervisedPlugin):  # type: ignore[misc]
         return branch
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain values and tensors: Avalanche's checkpoints cannot take a branch as an object."""
+        """Plain values and tensors, for checkpoints that pickle."""
         state = self.__dict__ | {"config": self.config.plain(), "branch": None, "optimizer": None, "_draws": None}
         if self.branch is None or self._draws is None:
             return state
