@@ -32,6 +32,7 @@ class BranchPlugin(SupervisedPlugin):  # type: ignore[misc]
         self.branch: Branch | None = None
         self.optimizer: torch.optim.Optimizer | None = None
         self.terms: dict[str, float] = {}
+        self._made: tuple[BranchShape, torch.device, Any, dict[str, Any]] | None = None  # what it was built with
         self._draws: torch.Generator | None = None
         self._hook: Any = None
         self._map: Tensor | None = None
@@ -72,19 +73,39 @@ class BranchPlugin(SupervisedPlugin):  # type: ignore[misc]
 
     def _make(self, seen: Tensor, strategy: Any) -> Branch:
         channels, height, width = seen.shape[1:]
-        outputs = strategy.mb_output.shape[1]
-        kind = branches[self.config.name]
-        kind.check(self.config, outputs)
+        branches[self.config.name].check(self.config, outputs := strategy.mb_output.shape[1])
+        shape = BranchShape(channels, (height, width), outputs)
+        return self._build(shape, seen.device, type(strategy.optimizer), strategy.optimizer.defaults)
+
+    def _build(self, shape: BranchShape, device: torch.device, kind: Any, settings: dict[str, Any]) -> Branch:
         with seeded(self.seed, "branch 0"):
-            self.branch = kind.build(self.config, BranchShape(channels, (height, width), outputs))
-        if self.branch.wants_fresh_view:
-            self.branch = None
+            branch = branches[self.config.name].build(self.config, shape).to(device).train()
+        if branch.wants_fresh_view:
             raise InputError("expected a branch that needs no fresh view, got one that does; set view='shared'")
-        self.branch.to(seen.device).train()
-        self._draws = generator(self.seed, "branch", seen.device)
-        if parameters := list(self.branch.parameters()):
-            self.optimizer = type(strategy.optimizer)(parameters, **strategy.optimizer.defaults)
-        return self.branch
+        self.branch, self._made = branch, (shape, device, kind, settings)
+        self._draws = generator(self.seed, "branch", device)
+        if parameters := list(branch.parameters()):
+            self.optimizer = kind(parameters, **settings)
+        return branch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain values and tensors, for checkpoints that pickle."""
+        state = self.__dict__ | {"config": self.config.plain(), "branch": None, "optimizer": None, "_draws": None}
+        if self.branch is None or self._draws is None:
+            return state
+        moments = None if self.optimizer is None else self.optimizer.state_dict()
+        return state | {"held": (self.branch.state_dict(), moments, self._draws.get_state())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        held = state.pop("held", None)
+        self.__dict__ |= state | {"config": branches.configure(state["config"])}
+        if held is not None and self._made is not None:
+            tensors, moments, draws = held
+            self._build(*self._made).load_state_dict(tensors)
+            assert self._draws is not None
+            self._draws.set_state(draws)
+            if self.optimizer is not None:
+                self.optimizer.load_state_dict(moments)
 
 
 def _no_view() -> Tensor:
