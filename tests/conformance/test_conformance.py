@@ -15,8 +15,13 @@ from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Peer, Plan, methods
 from s6mod.methods.ccldc import CCLDC
 
+# A pair of networks has the branch by the tap of its method, so one pair with the branch says it for all.
 LEARNERS = [
-    (method, branch) for method in methods for branch in (None, "s6mod") if branch is None or methods[method].has_logits
+    (method, branch)
+    for method in methods
+    for branch in (None, "s6mod")
+    if branch is None
+    or (methods[method].has_logits and (method == "er-ccldc" or not issubclass(methods[method], CCLDC)))
 ]
 # A control keeps nothing and reads only the tap, which a pair of networks takes over from its method. So all checks
 # with the plainest method and the one unlike the others, and those of the tap with every method but pairs, say all.

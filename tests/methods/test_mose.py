@@ -276,7 +276,7 @@ def test_a_seen_class_without_an_image_left_is_not_predicted_by_its_mean():
 
 def test_defaults_are_those_of_the_published_results_and_survive_a_partial_configuration():
     config = MOSEConfig.parse({"optimizer": {"eps": 1e-7}, "augment": {"grey_probability": 0.5}})
-    optimizer = {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-7, "weight_decay": 1e-4}
+    optimizer = {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-7, "weight_decay": 1e-4, "momentum": 0.9}
     assert config.plain()["optimizer"] == optimizer
     augment = config.plain()["augment"]
     assert (augment["flip_probability"], augment["grey_probability"], augment["scale"]) == (0.0, 0.5, [0.3, 1.0])

@@ -356,7 +356,7 @@ def test_trap_similarities_are_float32_when_the_network_runs_in_bfloat16(monkeyp
 def test_defaults_are_those_of_the_published_results():
     config = OnProConfig.parse({"network": {"width": 8}})
     assert config.network.pooling == "global"
-    optimizer = {"name": "adamw", "lr": 5e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 1e-4}
+    optimizer = {"name": "adamw", "lr": 5e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 1e-4, "momentum": 0.9}
     assert config.plain()["optimizer"] == optimizer
     assert (config.memory_batch, config.projection_width) == (64, 128)
     assert (config.scale, config.temperature, config.prototype_temperature) == (1, 0.07, 0.5)
