@@ -35,8 +35,18 @@ def name_of(check):
     return check.__name__
 
 
-@pytest.mark.parametrize("check", checks.ALL, ids=name_of)
-@pytest.mark.parametrize(("method", "branch"), LEARNERS)
+# What learning and growing take is the method's own; with the branch, the paper's methods say it.
+OF_THE_METHOD = (checks.check_learns, checks.check_grows)
+OF_THE_PAPER = {"er", "ocm", "onpro", "mose"}
+CASES = [
+    pytest.param(method, branch, check, id=f"{method}-{branch}-{check.__name__}")
+    for method, branch in LEARNERS
+    for check in checks.ALL
+    if branch is None or check not in OF_THE_METHOD or method in OF_THE_PAPER
+]
+
+
+@pytest.mark.parametrize(("method", "branch", "check"), CASES)
 def test_every_registered_method_conforms(method, branch, check):
     check(QUICK.get(method, method), branch)
 
