@@ -8,8 +8,11 @@ from s6mod import Learner
 from s6mod.branch.base import Tap
 from s6mod.engine.step import Inputs
 from s6mod.methods import Batch, Plan, methods
+from s6mod.methods.ccldc import CCLDC
 
 METHODS = sorted(methods.registered(outside=False))
+# For what a pair of networks takes over from its method: one pair says it for all.
+ONE_PAIR = [name for name in METHODS if name == "er-ccldc" or not issubclass(methods[name], CCLDC)]
 STREAM, MEMORY = 2, 3  # images of a step
 TASK = 2  # steps of a task
 

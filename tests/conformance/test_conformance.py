@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import learners
 from s6mod import Learner, checks
 from s6mod.augment.colour import jitter_selected
 from s6mod.branch import branches
@@ -79,7 +80,7 @@ def inputs_by_path(name):
     return learner.config.method, found.values()
 
 
-@pytest.mark.parametrize("name", list(methods))
+@pytest.mark.parametrize("name", [*learners.ONE_PAIR, "duo"])
 def test_a_step_is_computed_of_tensors_without_values(monkeypatch, name):
     """Reading one raises, also by ``tolist``, ``numpy`` and what else on a CPU looks like no operation."""
     monkeypatch.setattr("s6mod.augment.kornia_like.jitter", jitter_selected)  # as on a GPU

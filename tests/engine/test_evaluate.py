@@ -6,6 +6,7 @@ from states import assert_same_tree
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+import learners
 from s6mod import Learner
 from s6mod.branch import S6MOD
 from s6mod.data import load
@@ -62,7 +63,7 @@ def test_a_memory_too_large_for_one_pass_is_averaged_over_equal_samples_of_it(mo
     torch.testing.assert_close(stem[1].running_var, torch.stack([s.var((0, 2, 3)) for s in shares]).mean(0))
 
 
-@pytest.mark.parametrize("method", sorted(methods))
+@pytest.mark.parametrize("method", learners.ONE_PAIR)
 def test_all_tables_are_by_the_memory_and_learning_goes_on_as_if_never_asked(method):
     def look(learner):
         learner.scores(IMAGES[:5])

@@ -37,7 +37,7 @@ def lived(method, branch):
         (name, branch)
         for name in learners.METHODS
         for branch in (None, "s6mod")
-        if branch is None or methods[name].has_logits
+        if branch is None or (methods[name].has_logits and name in learners.ONE_PAIR)
     ],
 )
 def test_a_learner_is_the_same_to_the_bit_whatever_type_and_device_are_the_callers_defaults(method, branch):
