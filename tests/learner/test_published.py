@@ -152,10 +152,12 @@ def test_threads_that_ask_without_a_pause_leave_no_trace(engine):
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
-    learners.run(learner, 1, 6)
-    done.set()
-    for thread in threads:
-        thread.join()
+    try:
+        learners.run(learner, 1, 6)
+    finally:  # or they would ask for ever
+        done.set()
+        for thread in threads:
+            thread.join()
     assert not failed
     assert_same_tree(quiet.state_dict(), learner.state_dict())
 
@@ -190,16 +192,18 @@ def test_on_a_gpu_threads_ask_while_steps_are_captured_and_leave_no_trace(captur
     def ask():
         try:
             while not done.is_set():
-                answers.append((learner.published, learner.published.predict_proba(images)))
+                answers[:] = [learner.published.predict_proba(images)]
         except BaseException as error:
             failed.append(error)
 
     reader = threading.Thread(target=ask)
     reader.start()
-    for x, y in batches(1, 40):
-        learner.learn(x, y)
-    done.set()
-    reader.join()
+    try:
+        for x, y in batches(1, 40):
+            learner.learn(x, y)
+    finally:  # or it would ask for ever
+        done.set()
+        reader.join()
     assert not failed
     assert answers
     assert capture == "off" or len(learner.step.graphs) >= 1
