@@ -88,6 +88,17 @@ def test_torch_answers_like_the_learner_and_the_file_holds_no_image_of_the_memor
     assert not images.any()
 
 
+def test_a_learner_that_grows_is_exported_with_its_own_names_and_columns_at_the_size_of_photographs(tmp_path):
+    learner = small("er", PLUS, num_classes=None, statistics="memory")
+    images = batch(0, (0,), size=4, side=32)[0]
+    learner.learn(images, ["cup", "pen", "key", "cup"])
+    learner.learn(images, ["cup", "pen", "key", "cup"])
+    done = export(learner, tmp_path / "model.pt2")
+    assert done.metadata.classes == ["cup", "pen", "key"]
+    scores = torch.export.load(tmp_path / "model.pt2").module()(images)[2]
+    close(scores, learner.scores(images)[learner.primary])
+
+
 @pytest.fixture(scope="module")
 def learner():
     return run(small("er", {"name": "s6mod"}, predict_by="head", predict_among="seen"), 0, 2)
