@@ -106,7 +106,7 @@ def _translations() -> dict[Any, Callable[..., Any]]:
 
     def distances(x1: Any, x2: Any, p: float, compute_mode: int = 0) -> Any:
         if p != 2:
-            raise NotImplementedError(f"distances of norm {p}")
+            raise ValueError(f"expected distances of norm 2, got norm {p}")
         apart = op.Sub(op.Unsqueeze(x1, [1]), op.Unsqueeze(x2, [0]))  # (N, C, F)
         return op.Sqrt(op.ReduceSumSquare(apart, [2], keepdims=0))
 
