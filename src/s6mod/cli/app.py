@@ -17,7 +17,7 @@ from s6mod.errors import S6modError, memory_for, printable
 from s6mod.threads import spin_briefly
 
 COMMANDS = (  # as a person meets them
-    "demo", "train", "data", "sweep", "runs", "table", "predictors", "report", "predict", "export",
+    "demo", "train", "data", "sweep", "runs", "table", "predictors", "report", "predict", "export", "serve",
     "ablate", "study", "features", "inside", "tune", "bench",
 )  # fmt: skip
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # told without the file's name

@@ -38,17 +38,21 @@ def image_size(file: Path) -> tuple[int, int]:
         return image.height, image.width
 
 
-def read_image(file: Path | BinaryIO, size: tuple[int, int] | None, where: str) -> NDArray[np.uint8]:
+def read_image(
+    file: Path | BinaryIO, size: tuple[int, int] | None, where: str, most: int = MAX_PIXELS
+) -> NDArray[np.uint8]:
     """The pixels (3, H, W) of an image file, resized to ``size`` (H, W) if given; ``where`` names it in messages."""
     with _opened(file, where) as image:
-        return pixels_of(image, size, where)
+        return pixels_of(image, size, where, most)
 
 
-def pixels_of(image: Image.Image, size: tuple[int, int] | None, where: str) -> NDArray[np.uint8]:
-    """The pixels (3, H, W) of a Pillow image, grey repeated to RGB."""
-    if image.width * image.height > MAX_PIXELS:
+def pixels_of(
+    image: Image.Image, size: tuple[int, int] | None, where: str, most: int = MAX_PIXELS
+) -> NDArray[np.uint8]:
+    """The pixels (3, H, W) of a Pillow image of at most ``most`` pixels, grey repeated to RGB."""
+    if image.width * image.height > most:
         raise BadImageError(
-            f"expected at most {MAX_PIXELS:,} pixels in {where}, got {image.width}x{image.height}; shrink or remove it"
+            f"expected at most {most:,} pixels in {where}, got {image.width}x{image.height}; shrink or remove it"
         )
     try:
         deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS)

@@ -1,0 +1,127 @@
+"""``s6mod serve``: a learner as a service."""
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from s6mod.cli import options
+from s6mod.cli.app import app
+from s6mod.cli.options import HOW, MORE, WHAT
+
+LIMITS = "Limits"
+
+Folder = Annotated[Path, typer.Argument(help="The service's folder: of its own, or empty, or not there yet.")]
+Preset = Annotated[
+    str,
+    typer.Option(help="Of a new service: everyday, or a cell as er+s6mod/cifar100/2000.", rich_help_panel=WHAT),
+]
+Size = Annotated[
+    int, typer.Option(min=8, max=1024, help="Of a new service: height and width of all images.", rich_help_panel=WHAT)
+]
+From = Annotated[
+    Path | None,
+    typer.Option("--from", help="Of a new service: a run or a saved learner to go on from.", rich_help_panel=WHAT),
+]
+ReadOnly = Annotated[
+    bool, typer.Option("--read-only", help="Follow the service that learns in this folder.", rich_help_panel=WHAT)
+]
+Host = Annotated[str, typer.Option(help="Address; others than loopback need a token.", rich_help_panel=HOW)]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.", rich_help_panel=HOW)]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="S6MOD_TOKEN", show_envvar=True, help="What requests must bring as a bearer.", rich_help_panel=HOW
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Of torch, for each of learning and predicting (default: cores - 1).", rich_help_panel=HOW
+    ),
+]
+CheckpointSeconds = Annotated[float, typer.Option(min=0, help="Between two checkpoints.", rich_help_panel=HOW)]
+DrainSeconds = Annotated[float, typer.Option(min=0, help="For what waits at the end.", rich_help_panel=HOW)]
+SnapshotEvery = Annotated[int, typer.Option(min=0, help="Batches between two snapshots; 0: none.", rich_help_panel=HOW)]
+Snapshots = Annotated[int, typer.Option(min=1, help="The newest that are kept.", rich_help_panel=HOW)]
+Fall = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=100, help="Points of accuracy below the best snapshot at which it goes back.", rich_help_panel=HOW
+    ),
+]
+Body = Annotated[int, typer.Option("--max-body", min=1024, help="Bytes of a request.", rich_help_panel=LIMITS)]
+Pixels = Annotated[int, typer.Option("--max-pixels", min=64, help="Of one image.", rich_help_panel=LIMITS)]
+Images = Annotated[int, typer.Option("--max-images", min=1, help="Of one request.", rich_help_panel=LIMITS)]
+Classes = Annotated[int, typer.Option("--max-classes", min=1, help="That it learns.", rich_help_panel=LIMITS)]
+Waiting = Annotated[
+    int, typer.Option("--max-waiting", min=1, help="Batches accepted and not yet learned.", rich_help_panel=LIMITS)
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Of a new service: key=value for any field; repeatable.",
+        rich_help_panel=MORE,
+    ),
+]
+
+
+@app.command()
+def serve(
+    folder: Folder,
+    preset: Preset = "everyday",
+    size: Size = 32,
+    start: From = None,
+    read_only: ReadOnly = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token: Token = None,
+    device: options.DeviceIfGiven = None,
+    threads: Threads = None,
+    checkpoint_seconds: CheckpointSeconds = 30,
+    drain_seconds: DrainSeconds = 20,
+    snapshot_every: SnapshotEvery = 1000,
+    snapshots: Snapshots = 20,
+    fall: Fall = None,
+    max_body: Body = 16 * 2**20,
+    max_pixels: Pixels = 16_000_000,
+    max_images: Images = 256,
+    max_classes: Classes = 1000,
+    max_waiting: Waiting = 256,
+    assignments: Assignments = None,
+    own: options.Import = None,
+) -> None:
+    """Predict while learning, over HTTP. What it has accepted is never lost."""
+    from s6mod.errors import ConfigError
+
+    for module in ("fastapi", "uvicorn", "python_multipart"):
+        if importlib.util.find_spec(module) is None:
+            raise ConfigError(f"expected {module} for a service, got none installed; run: pip install -e '.[serve]'")
+    from s6mod.config import assign
+    from s6mod.files import usable
+    from s6mod.learner import Learner
+    from s6mod.serve import run
+    from s6mod.serve.settings import Limits, Rules
+
+    folder = usable(folder)
+    run.check_address(host, token)
+    run.set_threads(threads)
+    limits = Limits(max_body, max_pixels, max_images, max_classes, max_waiting)
+    rules = Rules(checkpoint_seconds, drain_seconds, snapshot_every or None, snapshots, fall)
+
+    def make() -> Learner:
+        if start is not None:
+            return Learner.load(start, device)
+        changes: dict[str, Any] = {} if device is None else {"engine": {"device": device}}
+        for assignment in assignments or ():
+            changes = assign(changes, assignment)
+        return Learner.preset(preset, **changes)
+
+    if not read_only and run.prepare(folder, make, (size, size)):
+        typer.echo(f"a new service in {folder}", err=True)
+    service = run.opened(folder, read_only, device, limits, rules)
+    code = run.serve(service, (host, port), token, lambda address: typer.echo(address, err=False))
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,205 @@
+"""What a request holds: images as files, as JSON or as npy, with labels and an id; checked, resized, never unpickled.
+
+Everything becomes uint8 (N, 3, H, W) of the service's size by the one rule for files, ``images.RESIZING``.
+"""
+
+import base64
+import binascii
+import io
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+from PIL import Image
+
+from s6mod.data.images import BadImageError, pixels_of, read_image
+from s6mod.errors import InputError
+from s6mod.files import parse_json
+from s6mod.learner.classes import Name
+from s6mod.learner.images import as_batch
+from s6mod.serve.settings import Limits, too_much
+
+NPY = b"\x93NUMPY"
+LONGEST = 100  # letters of a class's name
+LONGEST_ID = 200
+LARGEST = 2**53 - 1  # label, which every reader of JSON takes as it is
+Images = NDArray[np.uint8]
+FIELDS = ("images", "labels", "predictions", "id")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images (N, 3, H, W), their labels if they have some, and the id of the request."""
+
+    images: Images
+    labels: list[Name] | None
+    id: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The parts of a request, before anything is decoded."""
+
+    files: list[tuple[str, bytes]]  # how messages name it, and image files or npy
+    arrays: Any  # of JSON: nested lists, or texts with files in base64
+    labels: Any
+    id: str | None
+    predictions: list[str] | None  # ids, in place of images
+
+
+def from_json(body: bytes) -> Sent:
+    """``{"images": [...], "labels": [...], "id": "..."}``, or ``predictions`` in place of images."""
+    content = fields(body, FIELDS)
+    asked = content.get("predictions")
+    if asked is not None and not (isinstance(asked, list) and all(isinstance(each, str) for each in asked)):
+        raise InputError("expected predictions as a list of ids, got something else; send those of POST /predict")
+    if ("images" in content) == (asked is not None):
+        raise InputError("expected images or predictions, got both or neither; send one of them")
+    return Sent([], content.get("images"), content.get("labels"), content.get("id"), asked)
+
+
+def fields(body: bytes, known: Collection[str]) -> dict[str, Any]:
+    """A JSON object that has no fields but those."""
+    try:
+        content = parse_json(body)
+    except ValueError as error:
+        raise InputError(f"expected JSON, got something else ({error}); check the body") from None
+    if not isinstance(content, dict):
+        raise InputError(f"expected a JSON object, got {type(content).__name__}; send one with {', '.join(known)}")
+    if strange := content.keys() - set(known):
+        raise InputError(f"expected no fields but {', '.join(known)}, got {min(strange)[:40]!r}; leave it out")
+    return content
+
+
+def from_files(files: list[tuple[str, bytes]], labels: Sequence[str], id: str | None) -> Sent:
+    """Files of a form or one npy body; ``labels`` as texts."""
+    return Sent(files, None, worded(labels), id, None)
+
+
+def worded(texts: Sequence[str]) -> Any:
+    """Labels given as texts: one that is a JSON list, or each a name; None if there are none."""
+    if len(texts) == 1 and texts[0].lstrip().startswith("["):
+        try:
+            return parse_json(texts[0])
+        except ValueError:
+            raise InputError('expected labels as a JSON list, got something else; write ["cat", "dog"]') from None
+    return list(texts) or None
+
+
+def batch(sent: Sent, size: tuple[int, int], limits: Limits) -> Batch:
+    """All images of a request that sends some."""
+    if sent.arrays is not None:
+        images = _of_arrays(sent.arrays, size, limits)
+    elif sent.files:
+        _check_number(len(sent.files), limits)
+        images = np.concatenate([_of_file(name, content, size, limits) for name, content in sent.files])
+    else:
+        raise InputError("expected at least one image, got none; send image files, JSON or npy")
+    _check_number(len(images), limits)
+    return Batch(images, None if sent.labels is None else labels_of(sent.labels, len(images)), id_of(sent.id))
+
+
+def labels_of(labels: Any, number: int) -> list[Name]:
+    """Names or whole numbers, one for each of ``number`` images."""
+    if not isinstance(labels, list):
+        raise InputError(f"expected labels as a list, got {type(labels).__name__}; send one for each image")
+    if len(labels) != number:
+        raise InputError(f"expected {number} labels, one for each image, got {len(labels)}; send as many")
+    for position, label in enumerate(labels):
+        if isinstance(label, str):
+            if not 0 < len(label) <= LONGEST or not label.isprintable():
+                raise InputError(
+                    f"expected a name of 1 to {LONGEST} printable letters, got {label[:LONGEST]!r} at position "
+                    f"{position}; choose another"
+                )
+        elif not isinstance(label, int) or isinstance(label, bool) or abs(label) > LARGEST:
+            raise InputError(
+                f"expected labels that are names or whole numbers of at most {LARGEST}, got "
+                f"{str(label)[:40]!r} at position {position}; name the class"
+            )
+    return labels
+
+
+def id_of(id: Any) -> str:
+    """The id of a request; a fresh one if it has none."""
+    if id is None:
+        return secrets.token_hex(12)
+    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID or not id.isprintable():
+        raise InputError(f"expected an id of 1 to {LONGEST_ID} printable letters, got {str(id)[:40]!r}; choose another")
+    return id
+
+
+def _of_arrays(given: Any, size: tuple[int, int], limits: Limits) -> Images:
+    """Numbers of one or more images in nested lists, or files in base64, one text each."""
+    if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
+        _check_number(len(given), limits)
+        return np.concatenate([_of_text(each, f"images[{n}]", size, limits) for n, each in enumerate(given)])
+    try:
+        array = np.array(given)
+    except (ValueError, OverflowError):
+        raise InputError("expected images of one shape, got lists of several; send each as files or npy") from None
+    return _resized(array, size, limits)
+
+
+def _of_text(text: str, where: str, size: tuple[int, int], limits: Limits) -> Images:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"expected base64 in {where}, got something else; encode the image file") from None
+    return _of_file(where, content, size, limits)
+
+
+def _of_file(where: str, content: bytes, size: tuple[int, int], limits: Limits) -> Images:
+    """An image file, or an array in npy, as (N, 3, H, W)."""
+    if content.startswith(NPY):
+        return _resized(_read_npy(content), size, limits)
+    try:
+        return read_image(io.BytesIO(content), size, where, limits.pixels)[None]
+    except BadImageError as error:
+        raise InputError(str(error).partition("; ")[0] + "; send another") from None
+
+
+def _read_npy(content: bytes) -> NDArray[Any]:
+    """The array, if it is plain numbers and as long as its header says."""
+    stream = io.BytesIO(content)
+    try:
+        reader = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+        shape, fortran, dtype = reader(stream)
+        rest = len(content) - stream.tell()
+        sound = not dtype.hasobject and dtype.kind in "uif" and min(shape, default=0) >= 0
+        whole = sound and prod(shape) * dtype.itemsize == rest
+    except Exception:  # a header may hold anything, and NumPy fails on it in many ways
+        sound = whole = False
+    if not whole:
+        got = "a damaged or truncated one" if sound else "another, or one with Python objects"
+        raise InputError(f"expected an npy array of numbers, got {got}; save it with numpy.save")
+    return np.frombuffer(content, dtype, offset=len(content) - rest).reshape(shape, order="F" if fortran else "C")
+
+
+def _resized(array: NDArray[Any], size: tuple[int, int], limits: Limits) -> Images:
+    """An array of one or more images, of either layout, as (N, 3, H, W)."""
+    if array.dtype.kind not in "uif":
+        raise InputError("expected images as numbers, got something else; send 0..255, or floats in [0, 1]")
+    if array.dtype.kind in "ui" and array.dtype != np.uint8:
+        if array.size and not (array.min() >= 0 and array.max() <= 255):
+            raise InputError("expected whole numbers in 0..255, got others; send uint8, or floats in [0, 1]")
+        array = array.astype(np.uint8)
+    if array.ndim > 0:
+        _check_number(len(array) if array.ndim == 4 else 1, limits)
+    images: Images = as_batch(array)[0].numpy()
+    if images.shape[2:] == size:
+        return images
+    if prod(images.shape[2:]) > limits.pixels:
+        raise too_much(f"expected at most {limits.pixels:,} pixels, got {prod(images.shape[2:]):,}; shrink the image")
+    pictures = (Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))) for image in images)
+    return np.stack([pixels_of(picture, size, "an array") for picture in pictures])
+
+
+def _check_number(number: int, limits: Limits) -> None:
+    if number > limits.images:
+        raise too_much(f"expected at most {limits.images} images, got {number}; send them in several requests")

@@ -1,0 +1,217 @@
+"""What was accepted, in order: one SQLite file in WAL mode, in which a row is on disk before anybody is told of it.
+
+A row is a batch to learn, a snapshot to take or a rollback. Whoever applies all rows in order of their numbers gets the
+state of the learner, so a restart needs a checkpoint with its number and the rows after it. A rollback marks the rows
+that it undoes; they stay.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+from s6mod.errors import CheckpointError
+from s6mod.learner.classes import Name
+from s6mod.serve.settings import RefusedError
+
+Kind = Literal["learn", "snapshot", "rollback"]
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS journal (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  time REAL NOT NULL,
+  said TEXT NOT NULL,      -- JSON: labels of a batch, figures of a snapshot, where a rollback goes and why
+  images BLOB,             -- uint8 (N, 3, H, W) of a batch; NULL once no restart or rollback can need them
+  digest TEXT NOT NULL,    -- of what was sent, to know it when it comes again
+  unlearned INTEGER,       -- the number of the rollback that undid it
+  note TEXT                -- why it has no effect: a batch that was refused, a snapshot that was removed
+) STRICT
+"""
+COLUMNS = "number, id, kind, time, said, images, digest, unlearned, note"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row."""
+
+    number: int
+    id: str
+    kind: Kind
+    time: float
+    said: Any
+    images: bytes | None
+    digest: str
+    unlearned: int | None
+    note: str | None
+
+    def answer(self) -> dict[str, Any]:
+        """What whoever sent it is told, however often it is sent."""
+        told: dict[str, Any] = {"id": self.id, "number": self.number}
+        if self.kind == "learn":
+            told["images"] = len(self.said)
+        return told | ({"snapshot": self.said["to"]} if self.kind == "rollback" else {})
+
+
+class Journal:
+    """The rows of one service; threads may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = Lock()
+        self.path = path
+        try:
+            self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._file.execute("PRAGMA journal_mode=WAL")
+            self._file.execute("PRAGMA synchronous=FULL")  # a commit returns once it is on disk
+            self._file.execute(SCHEMA)
+            self._file.execute("CREATE INDEX IF NOT EXISTS kinds ON journal (kind, unlearned)")
+        except sqlite3.Error as error:
+            raise CheckpointError(f"expected a journal in {path}, got: {error}; use another copy") from None
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._lock:
+            self._file.close()
+
+    # --- what comes in ----------------------------------------------------------------------------------------
+
+    def learn(self, id: str, labels: Sequence[Name], images: bytes) -> Row:
+        """A batch, on disk when this returns; sent again under its ``id``, it is the row of the first time."""
+        return self._append("learn", id, list(labels), images)
+
+    def snapshot(self, id: str) -> Row:
+        """A snapshot of all that was accepted before it."""
+        return self._append("snapshot", id, {}, None)
+
+    def rollback(self, id: str, to: int, why: str) -> Row:
+        """Back to the snapshot of that number; batches and snapshots after it are marked as unlearned."""
+        return self._append("rollback", id, {"to": to, "why": why}, None)
+
+    def _append(self, kind: Kind, id: str, said: Any, images: bytes | None) -> Row:
+        text = json.dumps(said)
+        sent = "" if kind == "snapshot" else str(said["to"]) if kind == "rollback" else text
+        digest = sha256(b"\0".join((kind.encode(), sent.encode(), images or b""))).hexdigest()
+        with self._lock, self._file:
+            self._file.execute("BEGIN IMMEDIATE")
+            first = self._one("id = ?", id)
+            if first is not None:
+                if first.digest != digest:
+                    raise RefusedError(
+                        409, f"expected what was sent under id {id!r} before, got something else; choose a new id"
+                    )
+                return first
+            if kind == "rollback" and said["to"] not in self._there():
+                raise RefusedError(404, f"expected a snapshot that is there, got {said['to']}; see GET /snapshots")
+            values = (id, kind, time.time(), text, images, digest)
+            made = self._file.execute(
+                "INSERT INTO journal (id, kind, time, said, images, digest) VALUES (?, ?, ?, ?, ?, ?)", values
+            )
+            if kind == "rollback":
+                self._file.execute(
+                    "UPDATE journal SET unlearned = ? WHERE number > ? AND number < ? AND unlearned IS NULL "
+                    "AND kind != 'rollback'",
+                    (made.lastrowid, said["to"], made.lastrowid),
+                )
+            row = self._one("number = ?", made.lastrowid)
+            assert row is not None
+            return row
+
+    # --- what the writer asks ---------------------------------------------------------------------------------
+
+    def after(self, number: int) -> Row | None:
+        """The next row that has an effect."""
+        with self._lock:
+            return self._one("number > ? AND unlearned IS NULL AND note IS NULL ORDER BY number LIMIT 1", number)
+
+    def waiting(self, number: int) -> int:
+        """Batches after that number that are to be learned."""
+        return self._count("kind = 'learn' AND number > ? AND unlearned IS NULL AND note IS NULL", number)
+
+    def labels_after(self, number: int) -> set[Name]:
+        """All labels in them."""
+        where = "kind = 'learn' AND number > ? AND unlearned IS NULL AND note IS NULL"
+        with self._lock:
+            found = self._file.execute(f"SELECT said FROM journal WHERE {where}", (number,)).fetchall()  # noqa: S608
+        return {label for (text,) in found for label in json.loads(text)}
+
+    def rollbacks_after(self, number: int) -> set[int]:
+        """Where they go to: these snapshots are still needed."""
+        with self._lock:
+            where = "SELECT said FROM journal WHERE kind = 'rollback' AND number > ?"
+            return {int(json.loads(text)["to"]) for (text,) in self._file.execute(where, (number,))}
+
+    def note(self, number: int, sentence: str) -> None:
+        """Say why a row has no effect."""
+        with self._lock:
+            self._file.execute("UPDATE journal SET note = ? WHERE number = ?", (sentence, number))
+
+    def describe(self, number: int, figures: dict[str, Any]) -> None:
+        """Say what a snapshot holds."""
+        with self._lock:
+            self._file.execute("UPDATE journal SET said = ? WHERE number = ?", (json.dumps(figures), number))
+
+    def drop_images(self, start: int, stop: int) -> None:
+        """Of batches in this range that were learned, or refused; their ids are still known."""
+        with self._lock:
+            self._file.execute(
+                "UPDATE journal SET images = NULL WHERE number >= ? AND number < ? AND unlearned IS NULL",
+                (start, stop),
+            )
+
+    # --- what is told -----------------------------------------------------------------------------------------
+
+    def find(self, id: str) -> Row | None:
+        """The row of that id."""
+        with self._lock:
+            return self._one("id = ?", id)
+
+    def snapshots(self) -> list[Row]:
+        """Those that are there or will be when the writer comes to them, oldest first."""
+        with self._lock:
+            numbers = self._there()
+            return [row for number in numbers if (row := self._one("number = ?", number)) is not None]
+
+    def rollbacks(self, most: int = 50) -> list[Row]:
+        """The latest, oldest first."""
+        with self._lock:
+            found = self._file.execute(
+                f"SELECT {COLUMNS} FROM journal WHERE kind = 'rollback' ORDER BY number DESC LIMIT ?",  # noqa: S608
+                (most,),
+            ).fetchall()
+        return [_row(values) for values in reversed(found)]
+
+    def last(self) -> int:
+        """The number of the latest row; 0: there is none."""
+        with self._lock:
+            return int(self._file.execute("SELECT coalesce(max(number), 0) FROM journal").fetchone()[0])
+
+    def unlearned(self) -> int:
+        """Batches that rollbacks have undone."""
+        return self._count("kind = 'learn' AND unlearned IS NOT NULL")
+
+    def nbytes(self) -> int:
+        """Bytes of the file with what is not yet moved into it."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def _there(self) -> list[int]:
+        where = "kind = 'snapshot' AND unlearned IS NULL AND note IS NULL ORDER BY number"
+        return [number for (number,) in self._file.execute(f"SELECT number FROM journal WHERE {where}")]  # noqa: S608
+
+    def _count(self, where: str, *values: Any) -> int:
+        with self._lock:
+            return int(self._file.execute(f"SELECT count(*) FROM journal WHERE {where}", values).fetchone()[0])  # noqa: S608
+
+    def _one(self, where: str, *values: Any) -> Row | None:
+        found = self._file.execute(f"SELECT {COLUMNS} FROM journal WHERE {where}", values).fetchone()  # noqa: S608
+        return None if found is None else _row(found)
+
+
+def _row(values: Sequence[Any]) -> Row:
+    number, id, kind, moment, said, images, digest, unlearned, note = values
+    return Row(number, id, kind, moment, json.loads(said), images, digest, unlearned, note)

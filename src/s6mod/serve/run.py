@@ -1,0 +1,99 @@
+"""Start a service and end it in peace: uvicorn around the application, signals, the folder of a new one."""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+
+from s6mod.errors import ConfigError
+from s6mod.learner import Learner
+from s6mod.serve.application import application
+from s6mod.serve.reader import Reader
+from s6mod.serve.service import Service
+from s6mod.serve.settings import Limits, Rules
+from s6mod.serve.state import ServiceFiles, begin
+from s6mod.serve.writer import Writer
+
+GRACE = 5  # seconds for requests under way when the service is asked to end
+
+
+def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) -> bool:
+    """Begin a service in an empty folder with the learner that ``make`` gives; False: there is one already."""
+    files = ServiceFiles(folder)
+    if files.checkpoint.is_dir():
+        return False
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"expected a service's folder or an empty one, got {folder}, which holds something else; choose another, "
+            "and give a learner with --from"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    begin(make(), size).snapshot().write(files.checkpoint)
+    return True
+
+
+def check_address(host: str, token: str | None) -> None:
+    """Refuse an address that others reach, without a token."""
+    try:
+        alone = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        alone = host == "localhost"
+    if token is None and not alone:
+        raise ConfigError(
+            f"expected a token for a service that others can reach at {host}, got none; set S6MOD_TOKEN, or use "
+            "--host 127.0.0.1"
+        )
+    if token is not None and not (len(token) >= 8 and token.isascii() and token.isprintable() and " " not in token):
+        raise ConfigError("expected a token of at least 8 letters without spaces, got another; choose a longer one")
+
+
+def opened(folder: Path, read_only: bool, device: str | None, limits: Limits, rules: Rules) -> Service:
+    """The service of a folder, not yet started."""
+    host = Reader(folder, device) if read_only else Writer(folder, device, limits, rules)
+    return Service(host, limits)
+
+
+def serve(service: Service, address: tuple[str, int], token: str | None, say: Callable[[str], Any]) -> int:
+    """Until somebody ends it; 0 if all was saved."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"expected a free address, got {address[0]}:{address[1]}: {error}; choose --port") from None
+    app = application(service, token)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, ws="none"
+    )
+    service.start()
+    try:
+        host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
+        say(f"http://{host}:{listening.getsockname()[1]}")
+        _Server(config, service).run([listening])
+    finally:
+        service.stop()
+    return 1 if service.host.failure else 0
+
+
+class _Server(uvicorn.Server):
+    """Tells the service as soon as it is asked to end, so that live pages let go. A second signal waits for nobody."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """A signal came. uvicorn's own would raise it again at the end, before anything is saved."""
+        self.force_exit = self.should_exit
+        self.should_exit = self._service.host.stopping = True
+
+
+def set_threads(number: int | None) -> None:
+    """Of torch, for what learns and for what predicts, each; by default all cores but one."""
+    torch.set_num_threads(number or max(1, (os.cpu_count() or 2) - 1))

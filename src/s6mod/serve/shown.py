@@ -1,0 +1,115 @@
+"""What a service shows of its learner as it was at one moment, so that whoever looks waits for no step."""
+
+import base64
+import io
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from s6mod.learner import Learner
+from s6mod.learner.classes import Name
+from s6mod.learner.published import Published
+from s6mod.serve.state import State
+
+PER_CLASS = 6  # images of the memory
+MOST_CLASSES = 60  # whose images are shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A copy that predicts, with figures of the same moment."""
+
+    published: Published | None  # None: nothing was learned yet
+    number: int  # of the journal
+    learner: str  # in words
+    batches: int
+    accuracy: dict[str, float | int | None]
+    classes: list[dict[str, Any]]
+    curve: list[tuple[int, float]]
+    memory: dict[str, int]  # images held, and how many fit
+    samples: list[tuple[Name, NDArray[np.uint8]]]  # label and image (3, H, W)
+    routing: dict[str, Any] | None  # of S6MOD
+    time: float = field(default_factory=time.time)
+
+
+def shown(state: State) -> Shown:
+    """By the thread that learns, between two batches; makes the copy that predicts."""
+    learner, account = state.learner, state.account
+    config = learner.config
+    words = " + ".join(part.name for part in (config.method, config.branch, config.teacher) if part is not None)
+    if learner.steps == 0:
+        room = {"held": 0, "room": config.memory_size}
+        return Shown(None, state.number, words, 0, _accuracy(state), [], [], room, [], None)
+    memory, labels = learner.memory, _names(learner)
+    held = memory.labels[: len(memory)]
+    tested = account.told(learner.classes)
+    classes = [
+        {
+            "label": label,
+            "images": account.images[label],
+            "memory": int((held == number).sum()),
+            "accuracy": _rounded(tested.by_class[label].accuracy) if label in tested.by_class else None,
+            "lately": _rounded(tested.by_class[label].windowed) if label in tested.by_class else None,
+        }
+        for number, label in labels.items()
+    ]
+    samples: list[tuple[Name, NDArray[np.uint8]]] = []
+    for number, label in list(labels.items())[-MOST_CLASSES:]:
+        rows = (held == number).nonzero().flatten()[:PER_CLASS]
+        samples += [(label, image.numpy()) for image in memory.images[rows.to(memory.device)].cpu()]
+    room = {"held": len(memory), "room": memory.size}
+    routing = _routing(learner.figures(), labels)
+    published = learner.publish()
+    curve = list(account.curve)
+    return Shown(
+        published, state.number, words, learner.steps, _accuracy(state), classes, curve, room, samples, routing
+    )
+
+
+def names_of(published: Published) -> Sequence[Name]:
+    """The label of each column of its probabilities."""
+    classes = published.classes
+    return classes.names if classes.fixed is None else range(classes.fixed)
+
+
+def picture(image: NDArray[np.uint8]) -> str:
+    """An image (3, H, W) as the address that a page shows it by."""
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _names(learner: Learner) -> dict[int, Name]:
+    """Labels of the classes that came, by the number of their output."""
+    names = learner.classes.names if learner.classes.fixed is None else range(learner.classes.fixed)
+    return {number: names[number] for number in learner.task.seen}
+
+
+def _accuracy(state: State) -> dict[str, float | int | None]:
+    told = state.account.told(state.learner.classes)
+    return {
+        "tested": told.images,
+        "overall": _rounded(told.accuracy),
+        "windowed": _rounded(told.windowed),
+        "decayed": _rounded(told.decayed),
+    }
+
+
+def _routing(figures: dict[str, Tensor], labels: dict[int, Name]) -> dict[str, Any] | None:
+    """Patterns of each class, and the share of each pattern, of the first network that has a branch with some."""
+    prefix = next((name.removesuffix("patterns") for name in figures if name in ("patterns", "net1/patterns")), None)
+    if prefix is None:
+        return None
+    patterns, load = figures[prefix + "patterns"], figures[prefix + "pattern_load"]
+    by_class = [{"label": label, "patterns": int(patterns[number])} for number, label in labels.items()]
+    return {"classes": by_class, "load": [round(share, 4) for share in load.float().flatten().tolist()]}
+
+
+def _rounded(percent: float) -> float | None:
+    return None if percent != percent else round(percent, 2)

@@ -1,0 +1,300 @@
+"""The one that learns: a thread that applies the journal's rows in order, publishes copies, and saves.
+
+After a start it does the same as before: it goes on with the row after its checkpoint. So a restart after a kill is no
+special case. A rollback loads its snapshot.
+"""
+
+import math
+import shutil
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from threading import Condition, Lock, Thread
+from typing import Any
+
+import numpy as np
+import torch
+
+from s6mod.engine import checkpoint
+from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError, S6modError
+from s6mod.learner.classes import Name
+from s6mod.locks import hold, let_go
+from s6mod.serve.account import right
+from s6mod.serve.decode import Batch
+from s6mod.serve.journal import Journal, Row
+from s6mod.serve.settings import Limits, RefusedError, Rules
+from s6mod.serve.shown import Shown, shown
+from s6mod.serve.state import ServiceFiles, read
+
+SHARE = 10  # a copy is made while batches wait once learning took so many times as long as the last copy did
+PAUSE = 0.5  # seconds between two looks at the clock when nothing comes
+
+
+class Writer:
+    """Alone in its folder. ``shown`` is replaced whole, so other threads read it without a lock."""
+
+    def __init__(self, folder: Path, device: str | None, limits: Limits, rules: Rules) -> None:
+        self.files, self.limits, self.rules, self._device = ServiceFiles(folder), limits, rules, device
+        handle = hold(folder)
+        if handle is None:
+            raise ConfigError(f"expected no other service in {folder}, got one; use --read-only to follow it")
+        self._handle = handle
+        self.state = read(self.files.checkpoint, device)
+        self.journal = Journal(self.files.journal)
+        if self.journal.last() < self.state.number:
+            raise CheckpointError(
+                f"expected a journal with row {self.state.number}, which the checkpoint holds, got one that ends at "
+                f"{self.journal.last()}: {self.files.journal} is missing or another's; bring it back"
+            )
+        self.saved = self.state.number  # the checkpoint's
+        self.failure: str | None = None  # why it learns no more
+        self.trouble: str | None = None  # why the latest checkpoint was not written
+        self.step_seconds = 0.1  # of late, for one batch
+        self.stopping = False
+        self._disk = checkpoint.Writer(self.files.checkpoint)
+        self._writing: int | None = None  # the number of the checkpoint under way
+        self._saved_at = time.monotonic()
+        self._dropped = 0  # images of batches below are dropped
+        self._copied_at, self._copy_seconds = time.monotonic(), 0.0
+        self._accepting, self._came = Lock(), Condition()
+        self._known: set[Name] | None = None  # classes of all that was accepted
+        if self.journal.last() == 0:
+            self.journal.snapshot("start")
+        self.shown: Shown = shown(self.state)
+        self._thread = Thread(target=self._run, name="writer")
+
+    def start(self) -> None:
+        """Begin to learn what waits, and what will come."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Learn what still waits, as far as there is time, save and end."""
+        self.stopping = True
+        with self._came:
+            self._came.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.journal.close()
+        let_go(self._handle)
+
+    # --- what the application asks ----------------------------------------------------------------------------
+
+    def accept(self, batch: Batch) -> dict[str, Any]:
+        """Put a batch into the journal; the answer is given once it is on disk."""
+        assert batch.labels is not None
+        with self._accepting:
+            if self.journal.find(batch.id) is None:
+                self._check_room()
+                self._check_classes(batch.labels)
+            row = self.journal.learn(batch.id, batch.labels, batch.images.tobytes())
+            if self._known is not None:
+                self._known |= set(batch.labels)
+        return self._told(row)
+
+    def take_snapshot(self, id: str) -> dict[str, Any]:
+        """Of all that was accepted so far."""
+        self._check_alive()
+        return self._told(self.journal.snapshot(id))
+
+    def roll_back(self, id: str, to: int, why: str = "asked") -> dict[str, Any]:
+        """To a snapshot."""
+        self._check_alive()
+        with self._accepting:
+            row = self.journal.rollback(id, to, why)
+            self._known = None
+        return self._told(row)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that are accepted and not learned yet."""
+        return self.journal.waiting(self.state.number)
+
+    def _told(self, row: Row) -> dict[str, Any]:
+        with self._came:
+            self._came.notify()
+        return row.answer()
+
+    def _check_alive(self) -> None:
+        if self.failure is not None:
+            raise RefusedError(503, f"expected a service that learns, got one that has stopped: {self.failure}", 60)
+        if self.stopping:
+            raise RefusedError(503, "expected a service that goes on, got one that is about to end; send it again", 5)
+
+    def _check_room(self) -> None:
+        self._check_alive()
+        waiting = self.waiting
+        if waiting >= self.limits.waiting:
+            seconds = math.ceil(self.step_seconds * waiting / 2)
+            raise RefusedError(
+                429,
+                f"expected at most {self.limits.waiting} batches that wait, got as many; send it again later",
+                min(max(1, seconds), 60),
+            )
+
+    def _check_classes(self, labels: list[Name]) -> None:
+        """Refuse what the learner could not learn."""
+        fixed = self.state.learner.classes.fixed
+        if fixed is not None:
+            for position, label in enumerate(labels):
+                if not (isinstance(label, int) and 0 <= label < fixed):
+                    raise InputError(
+                        f"expected labels in 0..{fixed - 1}, got {label!r} at position {position}; renumber the classes"
+                    )
+            return
+        if self._known is None:
+            state = self.state
+            self._known = {*state.learner.classes.names, *self.journal.labels_after(state.number)}
+        if len(self._known | set(labels)) > self.limits.classes:
+            raise InputError(
+                f"expected at most {self.limits.classes} classes, got one more; check the labels or raise --max-classes"
+            )
+
+    # --- what the thread does ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self.stopping:
+                self._once()
+            end = time.monotonic() + self.rules.drain_seconds
+            while time.monotonic() < end and self._next():
+                pass
+            self._checkpoint()
+        except BaseException as error:
+            said = str(error).partition("\n")[0]
+            self.failure = said if isinstance(error, S6modError) else f"{type(error).__name__}: {said}"
+            print(f"learning has stopped: {self.failure}", file=sys.stderr)
+            if not isinstance(error, S6modError):
+                traceback.print_exc()
+        finally:
+            self._settle()
+
+    def _once(self) -> None:
+        """One row, or what is due when there is none; a pause if nothing is."""
+        if not self._next():
+            behind = self.shown.batches != self.state.learner.steps
+            if behind and time.monotonic() - self._copied_at >= self._copy_seconds:
+                self._publish()
+            with self._came:
+                if self.journal.after(self.state.number) is None and not self.stopping:
+                    self._came.wait(PAUSE)
+        if time.monotonic() - self._saved_at >= self.rules.checkpoint_seconds and self.saved != self.state.number:
+            self._checkpoint()
+
+    def _next(self) -> bool:
+        row = self.journal.after(self.state.number)
+        if row is None:
+            return False
+        if row.kind == "learn":
+            self._learn(row)
+        elif row.kind == "snapshot":
+            self._take_snapshot(row)
+        else:
+            self._roll_back(row)
+        return True
+
+    def _learn(self, row: Row) -> None:
+        begin = time.monotonic()
+        learner, account = self.state.learner, self.state.account
+        assert row.images is not None
+        height, width = self.state.size
+        images = np.frombuffer(row.images, np.uint8).reshape(len(row.said), 3, height, width)
+        published = self.shown.published
+        try:
+            hits = None if published is None else right(published.predict(images), row.said)
+            learner.learn(torch.from_numpy(images.copy()), row.said)
+        except ResourceError:
+            raise
+        except S6modError as error:  # nothing has changed; a restart will find the same
+            self.journal.note(row.number, str(error))
+        else:
+            account.count(row.number, row.said, learner.classes, hits)
+            if self.rules.snapshot_every is not None and learner.steps % self.rules.snapshot_every == 0:
+                self.journal.snapshot(f"after {learner.steps} batches, row {row.number}")
+        self.state = self.state.at(row.number)
+        now = time.monotonic()
+        self.step_seconds += 0.1 * (now - begin - self.step_seconds)
+        if published is None or now - self._copied_at > SHARE * self._copy_seconds:
+            self._publish()
+        self._mind_the_fall()
+
+    def _mind_the_fall(self) -> None:
+        """Go back to the best snapshot if accuracy has fallen too far below its own."""
+        now = self.state.account.accuracy()
+        if self.rules.fall is None or now is None:
+            return
+        figures = [(row.said.get("accuracy"), row.number) for row in self.journal.snapshots()]
+        best, number = max(((each, number) for each, number in figures if each is not None), default=(0.0, 0))
+        if best - now > self.rules.fall:
+            why = f"accuracy fell from {best:.1f} to {now:.1f}"
+            with self._accepting:
+                self.journal.rollback(f"fall at row {self.state.number}", number, why)
+                self._known = None
+
+    def _take_snapshot(self, row: Row) -> None:
+        self.state = self.state.at(row.number)
+        try:
+            self.state.snapshot().write(self.files.snapshot(row.number))
+        except CheckpointError as error:  # a full disk
+            with self._accepting:
+                if row.number in self.journal.rollbacks_after(row.number):
+                    raise
+                self.journal.note(row.number, str(error))
+            return
+        learner, accuracy = self.state.learner, self.state.account.accuracy()
+        figures = {"batches": learner.steps, "classes": len(learner.classes_)}
+        self.journal.describe(row.number, figures | {"accuracy": None if accuracy is None else round(accuracy, 2)})
+
+    def _roll_back(self, row: Row) -> None:
+        self.state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
+        self._publish()
+        self._saved_at = -math.inf  # what was undone need not be undone again
+
+    def _publish(self) -> None:
+        begin = time.monotonic()
+        self.shown = shown(self.state)
+        self._copied_at = time.monotonic()
+        self._copy_seconds = self._copied_at - begin
+
+    def _checkpoint(self) -> None:
+        """Begin to write the state, beside the batches that follow."""
+        self._settle()
+        if self.saved != self.state.number:
+            self._writing = self.state.number
+            self._disk.write(self.state.snapshot())
+        self._saved_at = time.monotonic()
+
+    def _settle(self) -> None:
+        """Wait for the checkpoint under way; then what it makes needless can go."""
+        if self._writing is None:
+            return
+        try:
+            self._disk.wait()
+            before, self.saved, self.trouble = self.saved, self._writing, None
+            self._tidy(before)
+        except CheckpointError as error:  # the journal has it all; the next one may succeed
+            self.trouble = str(error)
+            print(f"no checkpoint: {error}", file=sys.stderr)
+        self._writing = None
+
+    def _tidy(self, before: int) -> None:
+        """Keep the newest snapshots, those that rollbacks need, and images of batches after the oldest of them.
+
+        ``before``: the checkpoint that the present one has replaced; a disk that loses power may bring it back.
+        """
+        with self._accepting:  # or a rollback could be accepted to one that goes
+            rows = [row for row in self.journal.snapshots() if row.number <= self.state.number]
+            needed = self.journal.rollbacks_after(before)
+            for row in rows[: -self.rules.snapshots]:
+                if row.number not in needed:
+                    self.journal.note(row.number, "removed")
+            kept = {row.number for row in self.journal.snapshots()}
+        for folder in self.files.snapshots.iterdir() if self.files.snapshots.is_dir() else ():
+            if folder.name.isdecimal() and int(folder.name) <= before and int(folder.name) not in kept | needed:
+                with suppress(OSError):
+                    shutil.rmtree(folder)
+        oldest = min(kept | needed | {before})
+        if oldest > self._dropped:
+            self.journal.drop_images(self._dropped, oldest)
+            self._dropped = oldest
