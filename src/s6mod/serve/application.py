@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated, Any
 
@@ -56,11 +57,17 @@ def _body(labels: bool) -> dict[str, Any]:
 
 def application(service: Service, token: str | None = None) -> FastAPI:
     """The routes of a service; with a ``token``, all but the page and ``/healthz`` ask for it."""
+    metrics, threads = Metrics(), ThreadPoolExecutor(WORKERS, "request")
+
+    @asynccontextmanager
+    async def until_the_end(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        threads.shutdown(cancel_futures=True)
+
     app = FastAPI(
-        title="s6mod", version=__version__, docs_url=None, redoc_url=None,
+        title="s6mod", version=__version__, docs_url=None, redoc_url=None, lifespan=until_the_end,
         description="A learner that predicts while it learns. What it has accepted is never lost.",
     )  # fmt: skip
-    metrics, threads = Metrics(), ThreadPoolExecutor(WORKERS, "request")
     page = (resources.files("s6mod.serve") / "page.html").read_text(encoding="utf-8")
     busy = watching = 0
 
@@ -182,9 +189,12 @@ def application(service: Service, token: str | None = None) -> FastAPI:
 
     @app.exception_handler(S6modError)
     async def refused(_: Request, error: S6modError) -> JSONResponse:
-        if isinstance(error, RefusedError):
-            return _told(error.status, str(error), error.retry)
-        return _told(400, str(error))
+        if not isinstance(error, RefusedError):
+            return _told(400, str(error))
+        answer = _told(error.status, str(error), error.retry)
+        if error.status == 413:
+            answer.headers["Connection"] = "close"  # the rest of it is not read
+        return answer
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> JSONResponse:
@@ -208,7 +218,6 @@ def application(service: Service, token: str | None = None) -> FastAPI:
 
     paths = frozenset(path for route in app.routes if (path := getattr(route, "path", None)))
     app.add_middleware(_Door, service=service, token=token, metrics=metrics, paths=paths)
-    app.router.on_shutdown.append(lambda: threads.shutdown(cancel_futures=True))
     return app
 
 
@@ -247,7 +256,9 @@ class _Door:
             self._check(headers, path)
             await self.app(scope, limited, noted)
         except RefusedError as error:
-            await _told(error.status, str(error), error.retry)(scope, receive, noted)
+            answer = _told(error.status, str(error), error.retry)
+            answer.headers["Connection"] = "close"  # what else it would send is not read
+            await answer(scope, receive, noted)
         finally:
             known = path if path in self.paths else "/learn/{id}" if path.startswith("/learn/") else "other"
             if known != "/events":

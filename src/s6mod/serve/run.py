@@ -1,6 +1,7 @@
 """Start a service and end it in peace: uvicorn around the application, signals, the folder of a new one."""
 
 import ipaddress
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -71,6 +72,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, ws="none"
     )
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of what we refuse
     service.start()
     try:
         host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
