@@ -32,6 +32,10 @@ WATCHERS = 32  # pages that are live at once
 OPEN = ("/", "/healthz")  # paths that need no token
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 NPY = ("application/x-npy", "application/octet-stream")
+POLICY = (  # of the page: nothing comes from elsewhere, and nothing goes there
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 TEXT = 2**20  # bytes of one field of a form that is no file
 
 _IMAGES = {"type": "array", "items": {}, "description": "nested lists of numbers, or image files in base64"}
@@ -85,8 +89,8 @@ def application(service: Service, token: str | None = None) -> FastAPI:
             busy -= 1
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def show() -> str:
-        return page
+    async def show() -> HTMLResponse:
+        return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
     async def docs() -> str:

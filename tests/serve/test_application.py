@@ -1,0 +1,161 @@
+import io
+import json
+
+import numpy as np
+import pytest
+
+from s6mod.errors import ConfigError
+from s6mod.serve.settings import Limits
+from services import batch, wait_until
+
+testclient = pytest.importorskip("fastapi.testclient", exc_type=ImportError)
+
+NPY = {"Content-Type": "application/x-npy"}
+
+
+@pytest.fixture
+def service(opened):
+    with opened(limits=Limits(body=100_000)) as made:
+        yield made
+
+
+@pytest.fixture
+def client(service):
+    from s6mod.serve.application import application
+
+    return testclient.TestClient(application(service), base_url="http://127.0.0.1:8000")
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def learn(client, number, **query):
+    images, labels = batch(number)
+    return client.post("/learn", params={"labels": json.dumps(labels)} | query, content=npy(images), headers=NPY)
+
+
+def learned(service):
+    wait_until(lambda: service.writer.waiting == 0 and service.host.shown.batches == service.writer.state.learner.steps)
+
+
+def test_a_batch_that_is_sent_again_gets_the_first_answer(client):
+    first = learn(client, 1, id="mine")
+    assert (first.status_code, first.json()) == (200, {"id": "mine", "number": 2, "images": 2})
+    assert learn(client, 1, id="mine").json() == first.json()
+    assert learn(client, 2, id="mine").status_code == 409
+    assert client.get("/status").json()["journal"]["accepted"] == 2
+
+
+def test_a_label_may_come_later_for_a_prediction(client, service):
+    assert client.post("/predict", content=npy(batch(1)[0]), headers=NPY).status_code == 409  # nothing was learned
+    learn(client, 1)
+    learned(service)
+    answer = client.post("/predict?top=2", content=npy(batch(1)[0]), headers=NPY).json()
+    assert answer["batches"] == 1
+    first, second = answer["predictions"]
+    assert {each["label"] for each in first["labels"]} == {"a", "b"}
+    ids = [first["id"], second["id"]]
+    told = client.post("/learn", json={"predictions": ids, "labels": ["a", "c"], "id": "later"})
+    assert (told.status_code, told.json()["images"]) == (200, 2)
+    learned(service)
+    assert [each["label"] for each in client.get("/classes").json()["classes"]] == ["a", "b", "c"]
+    assert client.post("/learn", json={"predictions": ["none"], "labels": ["a"]}).status_code == 404
+    service.predictions._kept.clear()  # forgotten by now
+    assert client.post("/learn", json={"predictions": ids, "labels": ["a", "c"], "id": "later"}).json() == told.json()
+
+
+def test_files_json_and_npy_say_the_same(client, service):
+    from PIL import Image
+
+    learn(client, 1)
+    learned(service)
+    image = batch(1)[0][0]
+    file = io.BytesIO()
+    Image.fromarray(image.transpose(1, 2, 0)).save(file, "PNG")
+    answers = [
+        client.post("/predict", content=npy(image), headers=NPY),
+        client.post("/predict", json={"images": image.tolist()}),
+        client.post("/predict", files={"images": ("x.png", file.getvalue())}),
+        client.post("/predict", content=file.getvalue(), headers={"Content-Type": "image/png"}),
+    ]
+    [labels] = {json.dumps(answer.json()["predictions"][0]["labels"]) for answer in answers}
+    assert json.loads(labels)[0]["label"] in "ab"
+
+
+def test_snapshot_rollback_and_what_is_told_of_them(client, service):
+    learn(client, 1, id="one")
+    number = client.post("/snapshot").json()["number"]
+    learn(client, 2, id="two")
+    assert client.post("/rollback", json={"snapshot": number}).json()["snapshot"] == number
+    learned(service)
+    assert client.get("/learn/one").json()["state"] == "learned"
+    assert client.get("/learn/two").json()["state"] == "unlearned"
+    told = client.get("/snapshots").json()
+    assert [each["batches"] for each in told["snapshots"]] == [0, 1]
+    assert [each["why"] for each in told["rollbacks"]] == ["asked"]
+    assert client.post("/rollback", json={"snapshot": 99}).status_code == 404
+
+
+def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
+    learn(client, 1)
+    learned(service)
+    before = client.get("/status").json()["journal"]
+    answers = [
+        client.post("/learn", content=b"x" * 200_000, headers=NPY),
+        client.post("/learn", content=npy(batch(1)[0]), headers=NPY),
+        client.post("/learn", content=b"x", headers={"Content-Type": "text/plain"}),
+        client.post("/predict?top=0", content=npy(batch(1)[0]), headers=NPY),
+        client.post("/predict?top=x", content=npy(batch(1)[0]), headers=NPY),
+        client.post("/rollback", json={}),
+        client.get("/nothing"),
+        client.delete("/learn"),
+        client.get("/status", headers={"Host": "example.org"}),
+        client.post("/snapshot", headers={"Origin": "http://example.org"}),
+    ]
+    assert [answer.status_code for answer in answers] == [413, 400, 415, 400, 400, 400, 404, 405, 403, 403]
+    for answer in answers:
+        assert answer.json()["error"].startswith("expected ")
+        assert "\n" not in answer.json()["error"]
+    assert client.get("/status").json()["journal"] == before
+
+
+def test_with_a_token_only_the_page_and_its_health_are_open(service):
+    from s6mod.serve.application import application
+
+    client = testclient.TestClient(application(service, "a long token"), base_url="http://example.org")
+    assert client.get("/").status_code == client.get("/healthz").status_code == 200
+    assert client.get("/status").status_code == 401
+    assert client.get("/status", headers={"Authorization": "Bearer another"}).status_code == 401
+    assert client.get("/status", headers={"Authorization": "Bearer a long token"}).status_code == 200
+
+
+def test_metrics_reference_and_page_tell_what_is_there_and_fetch_nothing(client, service):
+    learn(client, 1)
+    learned(service)
+    text = client.get("/metrics").text
+    assert 's6mod_requests_total{path="/learn",status="200"} 1' in text
+    assert "s6mod_waiting_batches 0" in text
+    for path in ("/", "/docs"):
+        page = client.get(path).text
+        assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+        assert "https://" not in page
+    assert "/rollback" in client.get("/docs").text
+    assert client.get("/openapi.json").json()["paths"].keys() >= {"/predict", "/learn", "/rollback"}
+
+
+@pytest.mark.parametrize(("host", "token"), [("0.0.0.0", None), ("::", None), ("example.org", None), ("::1", "short")])
+def test_a_service_that_others_reach_needs_a_token(host, token):
+    from s6mod.serve.run import check_address
+
+    with pytest.raises(ConfigError, match="expected a token"):
+        check_address(host, token)
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(call, tmp_path):
+    (tmp_path / "letter").write_text("dear")
+    code, _, said = call("serve", tmp_path)
+    assert code == 2
+    assert "which holds something else" in said

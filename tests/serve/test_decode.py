@@ -1,0 +1,104 @@
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from s6mod.data.images import read_image
+from s6mod.errors import S6modError
+from s6mod.serve.decode import batch, from_files, from_json
+from s6mod.serve.settings import Limits
+
+SIZE = (8, 8)
+PIXELS = np.random.default_rng(0).integers(256, size=(20, 30, 3), dtype=np.uint8)  # H, W, C
+
+
+def png(pixels=PIXELS):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def npy(array, **options):
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def of_file(content, labels=(), limits=None):
+    return batch(from_files([("x", content)], labels, None), SIZE, limits or Limits())
+
+
+def of_json(**content):
+    return batch(from_json(json.dumps(content).encode()), SIZE, Limits())
+
+
+def test_one_rule_resizes_a_file_an_array_and_what_the_command_reads():
+    expected = read_image(io.BytesIO(png()), SIZE, "x")[None]
+    for images in (
+        of_file(png()).images,
+        of_file(npy(PIXELS)).images,
+        of_file(npy(PIXELS.transpose(2, 0, 1)[None])).images,
+        of_json(images=PIXELS.tolist()).images,
+        of_json(images=[base64.b64encode(png()).decode()]).images,
+    ):
+        np.testing.assert_array_equal(images, expected)
+
+
+def test_images_of_the_right_size_stay_as_they_are():
+    images = np.random.default_rng(1).integers(256, size=(3, 3, 8, 8), dtype=np.uint8)
+    np.testing.assert_array_equal(of_file(npy(images)).images, images)
+    np.testing.assert_array_equal(of_file(npy(np.asfortranarray(images))).images, images)
+    np.testing.assert_array_equal(of_file(npy(images / 255)).images, images)
+    np.testing.assert_array_equal(of_json(images=images.tolist()).images, images)
+
+
+def test_labels_are_names_in_words_and_whole_numbers_in_json():
+    assert of_file(png(), ["3"]).labels == ["3"]
+    assert of_file(png(), ["[3]"]).labels == [3]
+    assert of_json(images=PIXELS.tolist(), labels=["cat"], id="x").labels == ["cat"]
+
+
+def lie(shape):
+    return npy(np.zeros((2, 3, 8, 8), np.uint8)).replace(b"(2, 3, 8, 8)", shape)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"nothing", "expected a readable image in x, got one that does not decode"),
+        (png()[:100], "expected a readable image"),
+        (npy(np.array([{}]), allow_pickle=True), "expected an npy array of numbers, got another, or one with Python"),
+        (lie(b"(9, 3, 8, 8)"), "got a damaged or truncated one"),
+        (lie(b"(-2, 3, 8, 8)"), "expected an npy array of numbers"),
+        (lie(b"(2, [], 8, 8)"), "expected an npy array of numbers"),
+        (npy(np.zeros((1, 3, 8, 8)) - 1), "expected float images in"),
+        (npy(np.full((1, 3, 8, 8), 256)), "expected whole numbers in 0..255"),
+        (npy(np.zeros((300, 3, 2, 2), np.uint8)), "expected at most 256 images, got 300"),
+    ],
+)
+def test_what_is_no_image_is_one_sentence(content, sentence):
+    with pytest.raises(S6modError) as told:
+        of_file(content)
+    assert sentence in str(told.value)
+
+
+def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded():
+    with pytest.raises(S6modError, match="expected at most 100 pixels in x, got 30x20; send another"):
+        of_file(png(), limits=Limits(pixels=100))
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [], "a", [1.5], [True], [None], [""], ["\x1b"], ["\ud800"], [2**60]])
+def test_labels_that_are_none_are_refused(labels):
+    with pytest.raises(S6modError, match=r"^expected "):
+        of_json(images=PIXELS.tolist(), labels=labels)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"images": [[1], [1, 2]]}', b'{"images": "x"}', b'{"image": []}', b"[" * 9000, b"{}"]
+)
+def test_json_that_is_not_as_it_should_be_is_one_sentence(body):
+    with pytest.raises(S6modError, match=r"^expected "):
+        batch(from_json(body), SIZE, Limits())

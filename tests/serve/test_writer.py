@@ -1,0 +1,190 @@
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from s6mod import Learner
+from s6mod.engine.checkpoint import Snapshot, read_state
+from s6mod.errors import CheckpointError, ConfigError
+from s6mod.serve import run
+from s6mod.serve.decode import Batch
+from s6mod.serve.settings import Limits, RefusedError
+from services import RULES, batch, small, wait_until
+
+
+def send(service, *numbers, classes=("a", "b")):
+    for number in numbers:
+        images, labels = batch(number, classes)
+        service.writer.accept(Batch(images, labels, f"batch {number}"))
+
+
+def learned(service):
+    wait_until(
+        lambda: service.writer.waiting == 0 and service.writer.journal.after(service.writer.state.number) is None
+    )
+
+
+def same_bits(folder, *numbers):
+    """Whether the checkpoint is that of a learner that has learned these batches and nothing else."""
+    learner = small()
+    for number in numbers:
+        learner.learn(*batch(number))
+    expected, found = Snapshot.of(learner.state_dict(), {}), Snapshot.of(read_state(folder / "checkpoint")[0], {})
+    alike = all(torch.equal(tensor, found.tensors[name]) for name, tensor in expected.tensors.items())
+    return alike and found.plain == expected.plain
+
+
+def killed(opened, *numbers, checkpoint_after=None):
+    """The folder as a kill leaves it: the journal has it all, the checkpoint is an earlier one."""
+    with opened() as service:
+        send(service, *numbers[:checkpoint_after])
+    shutil.copytree(opened.folder / "checkpoint", opened.folder.parent / "earlier")
+    with opened() as service:
+        send(service, *numbers[checkpoint_after:])
+    shutil.rmtree(opened.folder / "checkpoint")
+    (opened.folder.parent / "earlier").rename(opened.folder / "checkpoint")
+
+
+def test_after_a_kill_every_batch_is_learned_once(opened):
+    killed(opened, 1, 2, 3, 4, 5, checkpoint_after=2)
+    assert same_bits(opened.folder, 1, 2)
+    with opened() as service:
+        learned(service)
+        send(service, 2, 5, 6)  # two of them again
+    assert same_bits(opened.folder, 1, 2, 3, 4, 5, 6)
+
+
+def test_a_rollback_unlearns_what_came_after_its_snapshot_also_after_a_kill(opened):
+    with opened() as service:
+        send(service, 1, 2)
+        to = service.writer.take_snapshot("here")["number"]
+        send(service, 3)
+    shutil.copytree(opened.folder / "checkpoint", opened.folder.parent / "earlier")
+    with opened() as service:
+        service.writer.roll_back("back", to)
+        send(service, 4)
+        learned(service)
+        assert service.status()["journal"]["unlearned"] == 1
+        assert service.batch("batch 3")["state"] == "unlearned"
+        assert service.batch("batch 4")["state"] == "learned"
+    assert same_bits(opened.folder, 1, 2, 4)
+    shutil.rmtree(opened.folder / "checkpoint")
+    (opened.folder.parent / "earlier").rename(opened.folder / "checkpoint")
+    with opened() as service:
+        learned(service)
+    assert same_bits(opened.folder, 1, 2, 4)
+
+
+def test_it_goes_back_by_itself_when_accuracy_falls(opened, monkeypatch):
+    monkeypatch.setattr("s6mod.serve.account.ENOUGH", 4)
+    with opened(replace(RULES, fall=30)) as service:
+        writer = service.writer
+        monkeypatch.setattr("s6mod.serve.writer.right", lambda _, labels: torch.ones(len(labels), dtype=torch.bool))
+        send(service, 1, 2, 3, 4)
+        writer.take_snapshot("good")
+        learned(service)
+        monkeypatch.setattr("s6mod.serve.writer.right", lambda _, labels: torch.zeros(len(labels), dtype=torch.bool))
+        send(service, 5, 6, 7, 8)
+        wait_until(lambda: writer.journal.rollbacks() and writer.journal.after(writer.state.number) is None)
+        [told] = service.snapshots()["rollbacks"]
+        assert told["why"].startswith("accuracy fell from 100.0 to ")
+        assert writer.state.account.accuracy() == 100
+    assert same_bits(opened.folder, 1, 2, 3, 4)
+
+
+def test_a_full_queue_answers_429_but_knows_what_it_has(opened, monkeypatch):
+    with opened(limits=Limits(waiting=2)) as service:
+        monkeypatch.setattr(service.writer, "_next", lambda: False)
+        wait_until(lambda: service.writer.state.number == 1)
+        send(service, 1, 2)
+        with pytest.raises(RefusedError, match="expected at most 2 batches that wait") as told:
+            send(service, 3)
+        assert (told.value.status, told.value.retry) == (429, 1)
+        send(service, 2)
+
+
+def test_more_classes_than_allowed_are_refused_before_they_are_accepted(opened):
+    with opened(limits=Limits(classes=2)) as service:
+        send(service, 1)
+        with pytest.raises(ValueError, match="expected at most 2 classes, got one more"):
+            send(service, 2, classes=("a", "c"))
+        assert service.writer.journal.last() == 2
+
+
+def test_learning_that_fails_stops_and_says_so_while_predictions_go_on(opened, monkeypatch, capsys):
+    with opened() as service:
+        send(service, 1)
+        learned(service)
+        wait_until(lambda: service.host.shown.published is not None)
+        monkeypatch.setattr(service.writer.state.learner, "learn", lambda *_: 1 / 0)
+        send(service, 2)
+        wait_until(lambda: service.host.failure is not None)
+        assert service.status()["failure"] == "ZeroDivisionError: division by zero"
+        assert service.host.shown.published.predict(batch(1)[0]).tolist()
+        with pytest.raises(RefusedError, match="got one that has stopped: ZeroDivisionError"):
+            send(service, 3)
+    assert "learning has stopped" in capsys.readouterr().err
+    with opened() as service:
+        learned(service)
+    assert same_bits(opened.folder, 1, 2)
+
+
+def test_old_snapshots_and_images_go(opened):
+    rules = replace(RULES, snapshots=1, snapshot_every=2)
+    for numbers in ((1, 2, 3), (4, 5), (6,)):
+        with opened(rules) as service:
+            send(service, *numbers)
+    with opened(rules) as service:
+        [left] = service.snapshots()["snapshots"]
+        assert left["batches"] == 6
+        assert service.writer.journal.find("batch 1").images is None
+        send(service, 1)  # it is known still
+        assert service.writer.journal.waiting(0) == 6
+    assert [folder.name for folder in (opened.folder / "snapshots").iterdir()] == [f"{left['number']:09d}"]
+    assert same_bits(opened.folder, 1, 2, 3, 4, 5, 6)
+
+
+def test_a_folder_has_one_writer_and_any_number_of_readers(opened):
+    with opened() as service:
+        send(service, 1)
+        learned(service)
+        with pytest.raises(ConfigError, match="expected no other service in"):
+            run.opened(opened.folder, False, None, Limits(), RULES)
+    reader = run.opened(opened.folder, True, None, Limits(), RULES)
+    assert reader.status()["batches"] == 1
+    with pytest.raises(RefusedError, match="expected the service that learns"):
+        send(reader, 2)
+
+
+def test_a_reader_follows_its_writer(opened, monkeypatch):
+    monkeypatch.setattr("s6mod.serve.reader.PAUSE", 0.01)
+    reader = run.opened(opened.folder, True, None, Limits(), RULES)
+    reader.start()
+    try:
+        assert reader.host.shown.published is None
+        with opened() as service:
+            send(service, 1, 2)
+        wait_until(lambda: reader.status()["batches"] == 2)
+        assert (
+            reader.host.shown.published.predict(batch(1)[0]).tolist()
+            == service.host.state.learner.predict(batch(1)[0]).tolist()
+        )
+    finally:
+        reader.stop()
+
+
+def test_the_folder_opens_as_a_learner(opened):
+    with opened() as service:
+        send(service, 1)
+    assert Learner.load(opened.folder).classes_ == ["a", "b"]
+
+
+def test_a_journal_that_is_gone_is_told(opened):
+    with opened() as service:
+        send(service, 1)
+    (opened.folder / "journal.db").unlink()
+    with pytest.raises(
+        CheckpointError, match="expected a journal with row 2, which the checkpoint holds, got one that ends at 0"
+    ):
+        run.opened(opened.folder, False, None, Limits(), RULES)
