@@ -54,17 +54,24 @@ def main() -> int:
     torch.set_num_threads(1)
     seconds = asked.seconds or (30.0 if asked.short else 600.0)
     kills = asked.kills or (20 if asked.short else 200)
-    campaigns: dict[str, Callable[[Path], Figures]] = {
-        "load": lambda place: load(place, seconds),
-        "kills": lambda place: killed(place, kills, asked.seed),
-        "bad": lambda place: bad_requests(place, asked.bad, asked.seed),
-        "restart": lambda place: restarts(place, 3 if asked.short else 10),
+    small = [word for assignment in SMALL for word in ("--set", assignment)]
+    campaigns: dict[str, tuple[Callable[[Process], Figures], list[object]]] = {
+        # Those of the preset everyday are ER at width 16 on 32x32.
+        "load": (lambda service: load(service, seconds), ["--max-waiting", 8]),
+        "kills": (
+            lambda service: killed(service, kills, asked.seed),
+            ["--size", SIDE, "--checkpoint-seconds", 2, "--snapshot-every", 50, *small],
+        ),
+        "bad": (lambda service: bad_requests(service, asked.bad, asked.seed), ["--size", SIDE, *small]),
+        "restart": (lambda service: restarts(service, 3 if asked.short else 10), ["--checkpoint-seconds", 5]),
     }
     wanted = list(filter(None, asked.only.split(","))) or list(campaigns)
     found: dict[str, Figures] = {}
     for name in wanted:
         place = Path(tempfile.mkdtemp(prefix=f"serve-{name}-"))
-        found[name] = campaigns[name](place / "service") | {"machine's load at the end": round(os.getloadavg()[0], 1)}
+        campaign, words = campaigns[name]
+        with Process(place / "service", *words, "--threads", 1) as service:
+            found[name] = campaign(service) | {"machine's load at the end": round(os.getloadavg()[0], 1)}
         shutil.rmtree(place, ignore_errors=True)
         if not asked.json:
             rows = [[key, str(value)] for key, value in found[name].items()]
@@ -77,9 +84,8 @@ def main() -> int:
 # --- load -----------------------------------------------------------------------------------------------------
 
 
-def load(folder: Path, seconds: float) -> Figures:
+def load(service: Process, seconds: float) -> Figures:
     """Predictions at a steady rate while it learns without a pause, with a snapshot and a rollback on the way."""
-    service = Process(folder, "--max-waiting", 8, "--threads", 1)  # the preset everyday: ER, width 16, 32x32
     service.start()
     stop = threading.Event()
     teacher = _Teacher(service.port, stop)
@@ -131,7 +137,7 @@ class _Asker(threading.Thread):
     """Every n-th prediction, each at its time; a late answer delays the next, and that counts as its time too."""
 
     def __init__(self, port: int, begin: float, seconds: float, number: int) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.client, self.begin, self.number = Client(port), begin, number
         self.count = int(RATE * seconds)
         self.times: list[float] = []
@@ -155,7 +161,7 @@ class _Teacher(threading.Thread):
     """Sends batches so that there is always one to learn."""
 
     def __init__(self, port: int, stop: threading.Event) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.client, self.stop = Client(port), stop
         self.accepted = 0
         self.errors: list[str] = []
@@ -175,10 +181,8 @@ class _Teacher(threading.Thread):
 # --- kills ----------------------------------------------------------------------------------------------------
 
 
-def killed(folder: Path, kills: int, seed: int) -> Figures:
+def killed(service: Process, kills: int, seed: int) -> Figures:
     """kill -9 at random moments; then the state must be that of a learner which was never killed."""
-    words = [word for assignment in SMALL for word in ("--set", assignment)]
-    service = Process(folder, "--size", SIDE, "--checkpoint-seconds", 2, "--snapshot-every", 50, "--threads", 1, *words)
     moments, starts = random.Random(seed), []  # noqa: S311
     starts.append(service.start())
     clients = [_Persistent(service, f"client {each}", seed + each) for each in range(2)]
@@ -207,7 +211,7 @@ def killed(folder: Path, kills: int, seed: int) -> Figures:
     told = [each for client in clients for each in client.told]
     missing += len({number for number, *_ in told}) != len(told)  # two batches under one number
     expected, batches = _never_killed(told)
-    state, _ = read_state(folder / "checkpoint")
+    state, _ = read_state(service.folder / "checkpoint")
     found = Snapshot.of(state, {})
     equal = found.plain == expected.plain and found.tensors.keys() == expected.tensors.keys()
     equal = equal and all(torch.equal(tensor, expected.tensors[name]) for name, tensor in found.tensors.items())
@@ -235,7 +239,7 @@ class _Persistent(threading.Thread):
     """Sends each batch until it is acknowledged, whatever happens to the service, and remembers what it was told."""
 
     def __init__(self, service: Process, name: str, seed: int) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.service, self.who, self.random = service, name, random.Random(seed)  # noqa: S311
         self.stop = threading.Event()
         self.told: list[tuple[int, str, Any]] = []  # number, kind, seed of the batch or number of the snapshot
@@ -249,7 +253,7 @@ class _Persistent(threading.Thread):
             count += 1
             key = 1_000_000 * self.random.randrange(1000) + count
             chance, id = self.random.random(), f"{self.who}, {count}"
-            if chance < 0.02:
+            if chance < 0.005:
                 snapshots = [each["number"] for each in self._get("/snapshots")["snapshots"]]
                 to = self.random.choice(snapshots[-3:])
                 self._until(lambda line, id=id, to=to: line.post("/rollback", snapshot=to, id=id), "rollback", to, id)
@@ -316,10 +320,8 @@ def _never_killed(told: list[tuple[int, str, Any]]) -> tuple[Snapshot, int]:
 # --- bad requests ---------------------------------------------------------------------------------------------
 
 
-def bad_requests(folder: Path, number: int, seed: int) -> Figures:
+def bad_requests(service: Process, number: int, seed: int) -> Figures:
     """Each refused in one sentence; nothing changes."""
-    words = [word for assignment in SMALL for word in ("--set", assignment)]
-    service = Process(folder, "--size", SIDE, "--threads", 1, *words)
     service.start()
     client = Client(service.port, 20)
     assert client.learn("first", *batch(0, SIDE)).status == 200
@@ -361,9 +363,8 @@ def bad_requests(folder: Path, number: int, seed: int) -> Figures:
 # --- restarts -------------------------------------------------------------------------------------------------
 
 
-def restarts(folder: Path, number: int) -> Figures:
+def restarts(service: Process, number: int) -> Figures:
     """After a kill, with a full memory at width 16: until it answers, and until all is learned again."""
-    service = Process(folder, "--checkpoint-seconds", 5, "--threads", 1)
     service.start()
     client = Client(service.port)
     starts, replays, rows = [], [], []

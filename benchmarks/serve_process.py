@@ -42,6 +42,13 @@ class Process:
         self.process: subprocess.Popen[str] | None = None
         self.port = 0
 
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
     def start(self, wait: bool = True) -> float:
         """Seconds until it answers; without ``wait`` it is only begun."""
         begin = time.monotonic()
@@ -62,8 +69,10 @@ class Process:
         self.port = int(line.rpartition(":")[2])
         while True:
             try:
-                if Client(self.port).ask("GET", "/healthz").status == 200:
+                answer = Client(self.port).ask("GET", "/healthz")
+                if answer.status == 200:
                     return time.monotonic() - begin
+                raise RuntimeError(f"the service is not well: {answer.body!r}")
             except GONE:
                 if time.monotonic() - begin > PATIENCE:
                     raise

@@ -68,6 +68,15 @@ def test_a_rollback_marks_what_came_after_its_snapshot_and_keeps_it(journal):
         journal.rollback("further", later, "asked")
 
 
+def test_of_two_rollbacks_that_wait_the_later_counts(journal):
+    first = journal.snapshot("first").number
+    second = journal.snapshot("second").number
+    journal.rollback("to the second", second, "asked")
+    last = journal.rollback("to the first", first, "asked")
+    assert journal.after(first) == last  # the second snapshot is undone, and perhaps was never taken
+    assert journal.rollbacks_after(0) == {first}
+
+
 def test_images_are_dropped_but_ids_are_not(journal):
     journal.learn("one", ["a"], b"1")
     journal.learn("two", ["a"], b"2")

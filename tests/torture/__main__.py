@@ -34,7 +34,7 @@ ATTACKS = [
     Attack("kill-data", killing(victims.Data), 20, 1, short=4),
     Attack("kill-adopt", killing(victims.Adopt), 20, 1, short=4),
     Attack("kill-tune", killing(victims.Tune, strays=True), 2, 2, missing=_no_optuna),
-    # The service, once it is there: Attack("kill-serve", killing(victims.Serve), ...).
+    Attack("kill-serve", killing(victims.Serve), 20, 2, short=4),
     Attack("fuzz-options", fuzz_words.options, 300, short=40),
     Attack("fuzz-set", fuzz_words.assignments, 300, short=40),
     Attack("fuzz-yaml", fuzz_words.documents, 300, short=40),

@@ -1,4 +1,4 @@
-"""What is killed: a training, a sweep, a learner that saves itself, data that is prepared, records, a search."""
+"""What is killed: a training, a sweep, a learner that saves itself, a service, data, records, a search."""
 
 import json
 import shutil
@@ -18,6 +18,10 @@ from s6mod.engine.checkpoint import has_state
 from s6mod.errors import S6modError
 from s6mod.run_files import RunFiles
 from s6mod.runs.records import read_result
+from s6mod.serve.decode import Batch as Given
+from s6mod.serve.journal import Journal
+from s6mod.serve.run import opened, prepare
+from s6mod.serve.settings import Limits, Rules
 from torture.attack import Broken
 from torture.child import command
 
@@ -124,6 +128,43 @@ class Save:
 
     def bits(self, folder: Path) -> Any:
         return json.loads((folder / "state" / "state.json").read_text())["sha256"]
+
+
+class Serve:
+    """A service that accepts batches and learns them; those that it has not acknowledged are sent again."""
+
+    BATCHES = 24
+
+    def prepare(self, folder: Path, random: Random) -> None:
+        self.seed = random.randrange(1000)
+        self.method = random.choice(("er", "mir", "der++"))
+
+    def go(self, folder: Path) -> None:
+        place = folder / "service"
+        prepare(place, lambda: small(self.method, seed=self.seed, num_classes=None, predict_among="seen"), (8, 8))
+        service = opened(place, False, "cpu", Limits(), Rules(checkpoint_seconds=0.05, snapshot_every=5))
+        service.start()
+        try:
+            for number in range(self.BATCHES):
+                images, labels = batch(number, (number % 5, number % 7))
+                service.writer.accept(Given(images.numpy(), labels.tolist(), f"batch {number}"))
+                (folder / "told").write_text(f"{number:9d}")
+        finally:
+            service.stop()
+
+    def check(self, folder: Path) -> None:
+        told = (folder / "told").read_text() if (folder / "told").exists() else ""
+        if not told:
+            return
+        journal = Journal(folder / "service" / "journal.db")
+        gone = [number for number in range(int(told) + 1) if journal.find(f"batch {number}") is None]
+        journal.close()
+        if gone:
+            raise Broken("lost", f"batches {gone} were acknowledged and are not in the journal")
+
+    def bits(self, folder: Path) -> Any:
+        state = json.loads((folder / "service" / "checkpoint" / "state.json").read_text())
+        return state["sha256"], state["tree"]["host"]["steps"]
 
 
 def draw_photos(folder: Path, number: int, seed: int) -> None:

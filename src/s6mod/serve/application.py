@@ -60,13 +60,15 @@ def _body(labels: bool) -> dict[str, Any]:
 
 
 def application(service: Service, token: str | None = None) -> FastAPI:
-    """The routes of a service; with a ``token``, all but the page and ``/healthz`` ask for it."""
+    """The routes of a service, which starts and ends with them; with a ``token``, all but ``OPEN`` ask for it."""
     metrics, threads = Metrics(), ThreadPoolExecutor(WORKERS, "request")
 
     @asynccontextmanager
     async def until_the_end(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
         yield
         threads.shutdown(cancel_futures=True)
+        await asyncio.to_thread(service.stop)
 
     app = FastAPI(
         title="s6mod", version=__version__, docs_url=None, redoc_url=None, lifespan=until_the_end,
@@ -255,7 +257,7 @@ class _Door:
                 status = message["status"]
             await send(message)
 
-        headers, path = Headers(scope=scope), scope["path"]
+        headers, path = Headers(scope=scope), scope["path"].removeprefix(scope.get("root_path", ""))
         try:
             self._check(headers, path)
             await self.app(scope, limited, noted)

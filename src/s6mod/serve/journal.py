@@ -89,7 +89,7 @@ class Journal:
         return self._append("snapshot", id, {}, None)
 
     def rollback(self, id: str, to: int, why: str) -> Row:
-        """Back to the snapshot of that number; batches and snapshots after it are marked as unlearned."""
+        """Back to the snapshot of that number; all rows after it are marked as unlearned."""
         return self._append("rollback", id, {"to": to, "why": why}, None)
 
     def _append(self, kind: Kind, id: str, said: Any, images: bytes | None) -> Row:
@@ -112,9 +112,8 @@ class Journal:
                 "INSERT INTO journal (id, kind, time, said, images, digest) VALUES (?, ?, ?, ?, ?, ?)", values
             )
             if kind == "rollback":
-                self._file.execute(
-                    "UPDATE journal SET unlearned = ? WHERE number > ? AND number < ? AND unlearned IS NULL "
-                    "AND kind != 'rollback'",
+                self._file.execute(  # also earlier rollbacks: their snapshots may be among what is undone
+                    "UPDATE journal SET unlearned = ? WHERE number > ? AND number < ? AND unlearned IS NULL",
                     (made.lastrowid, said["to"], made.lastrowid),
                 )
             row = self._one("number = ?", made.lastrowid)
@@ -142,7 +141,7 @@ class Journal:
     def rollbacks_after(self, number: int) -> set[int]:
         """Where they go to: these snapshots are still needed."""
         with self._lock:
-            where = "SELECT said FROM journal WHERE kind = 'rollback' AND number > ?"
+            where = "SELECT said FROM journal WHERE kind = 'rollback' AND number > ? AND unlearned IS NULL"
             return {int(json.loads(text)["to"]) for (text,) in self._file.execute(where, (number,))}
 
     def note(self, number: int, sentence: str) -> None:

@@ -33,5 +33,5 @@ def reference(openapi: dict[str, Any]) -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>s6mod: reference</title><style>{STYLE}</style><h1>Reference</h1>"
         f'<p>{escape(openapi["info"]["description"])} Errors are <code>{{"error": "one sentence"}}</code>. '
-        'For programs: <a href="/openapi.json">openapi.json</a>.</p>' + "".join(parts) + "</html>"
+        'For programs: <a href="openapi.json">openapi.json</a>.</p>' + "".join(parts) + "</html>"
     )

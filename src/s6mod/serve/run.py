@@ -73,13 +73,9 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, ws="none"
     )
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of what we refuse
-    service.start()
-    try:
-        host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
-        say(f"http://{host}:{listening.getsockname()[1]}")
-        _Server(config, service).run([listening])
-    finally:
-        service.stop()
+    host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
+    say(f"http://{host}:{listening.getsockname()[1]}")
+    _Server(config, service).run([listening])
     return 1 if service.host.failure else 0
 
 
