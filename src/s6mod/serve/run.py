@@ -21,6 +21,7 @@ from s6mod.serve.state import ServiceFiles, begin
 from s6mod.serve.writer import Writer
 
 GRACE = 5  # seconds for requests under way when the service is asked to end
+IDLE = 75  # seconds that a connection without requests is kept: longer than balancers do, so that they end it
 
 
 def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) -> bool:
@@ -70,8 +71,9 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
         raise ConfigError(f"expected a free address, got {address[0]}:{address[1]}: {error}; choose --port") from None
     app = application(service, token)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False, ws="none"
-    )
+        app, log_level="warning", access_log=False, server_header=False, ws="none",
+        timeout_graceful_shutdown=GRACE, timeout_keep_alive=IDLE,
+    )  # fmt: skip
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of what we refuse
     host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
     say(f"http://{host}:{listening.getsockname()[1]}")
