@@ -109,7 +109,8 @@ def latex(tables: Sequence[Filled]) -> str:
         for section, rows in groupby(table.rows, lambda row: row.section):
             lines += [r"\midrule", rf"\multicolumn{{{len(COLUMNS)}}}{{l}}{{{_tex(section)}}} \\"]
             lines += [" & ".join(map(_tex, cells(row))) + r" \\" for row in rows]
-        lines += [r"\bottomrule", r"\end{tabular}", *(f"{_tex(note)}." for note in notes_of(table.rows)), r"\end{table}"]
+        told = [f"{_tex(note)}." for note in notes_of(table.rows)]
+        lines += [r"\bottomrule", r"\end{tabular}", *told, r"\end{table}"]
     return "\n".join(lines)
 
 
