@@ -1,4 +1,4 @@
-"""The page docs/reproduction.md: all tables, written by the program from public records and never by hand."""
+"""The page docs/reference/reproduction.md: all tables, written by the program from public records and never by hand."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +11,9 @@ from s6mod.paper.tables import Filled
 MARK = b"<!-- Written by: s6mod table"  # on every such page
 HEAD = """# Reproduction
 
-<!-- Written by: s6mod table --write docs/reproduction.md. Do not edit. -->
+<!-- Written by: s6mod table --write docs/reference/reproduction.md. Do not edit. -->
 
-The paper's tables with our results beside its figures, from the records in [`results/`](../results). A verdict is by
+The paper's tables with our results beside its figures, from the records in [`results/`](../../results). A verdict is by
 Welch's 95 % interval of our mean minus the paper's, which is an average of ten runs: *differs* if it excludes 0 with
 three seeds or more, *agrees* if it contains 0 and its half is at most 2 points, else *open*, with the number of seeds
 that would decide it, spread as ours are so far. Rows of different precision are never averaged, and a branch's gain is
@@ -27,7 +27,8 @@ rows "shared view" it sees that of the base head, beta is 0.5 and L_Diff the pap
 CIFAR-10, those of OCM and OnPro. On CIFAR-100 the pairs' presets have alpha = 0.5 and a strong L_DR; "alpha = 5" is
 the released one of OCM-CCLDC, "L_Diff alone" has the weights that were released for OnPro-CCLDC. Average forgetting is
 that of CCL-DC, but of MOSE for MOSE and MOE-MOSE, as in the published rows. What was tried and is not understood
-stands in [reproduction-notes.md](reproduction-notes.md); how to run any part of this in [sweeps.md](sweeps.md).
+stands in [reproduction-notes.md](../laboratory/reproduction-notes.md); how to run any part of this in
+[sweeps.md](../how-to/sweeps.md).
 
 """
 
