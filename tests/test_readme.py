@@ -37,9 +37,9 @@ def blocks(page, *languages):
 def programs():
     """A README block is copied alone, so it runs alone; the blocks of another page run in order.
 
-    A block on interfaces runs alone as well, where its library is installed.
+    A block on interfaces runs alone as well, where its library is installed. Tutorials run as notebooks.
     """
-    for page in PAGES:
+    for page in (page for page in PAGES if page.parent.name != "tutorials"):
         found = blocks(page, "python")
         groups = [[block] for block in found] if page.name in ("README.md", INTERFACES) else [found] * bool(found)
         marks = [pytest.mark.extras] if page.name == INTERFACES else []
@@ -181,6 +181,12 @@ def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_
     assert "fourteen verbs" in base.__doc__
     assert "Fourteen verbs." in text
     assert (len(verbs), must) == (14, ["plan", "draw", "losses"])
+
+
+def test_the_notebooks_are_what_the_tutorials_say():
+    script = ROOT / "docs" / "make_notebooks.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def anchors(page):
