@@ -202,13 +202,13 @@ def _settle(
     x, shortcut, y, mean, scale, weight, bias, rows, channels,
     SHORTCUT: tl.constexpr, RELU: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """relu(weight (x - mean) scale + bias + shortcut), rounded after each of the three."""
+    """relu(weight (x - mean) scale + bias + shortcut), rounded after each sum."""
     at, inside, c, _ = _block(rows, channels, BLOCK_R, BLOCK_C)
     m, s = tl.load(mean + c, c < channels, 0)[None, :], tl.load(scale + c, c < channels, 0)[None, :]
     w, b = tl.load(weight + c, c < channels, 0)[None, :], tl.load(bias + c, c < channels, 0)[None, :]
-    value = (w * (tl.load(x + at, inside, 0).to(tl.float32) - m) * s + b).to(y.dtype.element_ty)
+    value = w * (tl.load(x + at, inside, 0).to(tl.float32) - m) * s + b
     if SHORTCUT:
-        value = (value.to(tl.float32) + tl.load(shortcut + at, inside, 0).to(tl.float32)).to(y.dtype.element_ty)
+        value = value.to(y.dtype.element_ty).to(tl.float32) + tl.load(shortcut + at, inside, 0).to(tl.float32)
     if RELU:
         value = tl.where(value < 0, 0.0, value)  # a NaN stays
     tl.store(y + at, value.to(y.dtype.element_ty), inside)
