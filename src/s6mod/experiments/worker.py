@@ -25,7 +25,8 @@ from s6mod.registry import Brought
 from s6mod.runs.config import RunConfig
 from s6mod.runs.execute import Interrupted, execute, stopping_politely
 from s6mod.runs.folder import RunFolder
-from s6mod.runs.run import Held, Progress, Run
+from s6mod.runs.progress import Progress
+from s6mod.runs.run import Held, Run
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _receive(connection: Connection) -> Batch | None:
         batch: Batch | None = connection.recv()
     except S6modError as error:
         reason = (
-            f"{error} (other processes know parts of your own from plug-ins and --import alone: see docs/own-method.md)"
+            f"{error} (other processes know parts of your own from plug-ins and --import alone: "
+            "see docs/how-to/own-method.md)"
         )
         _tell(connection, Event("refused", reason=reason))
         return None
