@@ -43,7 +43,7 @@ AT_ONCE = 8  # connections that predict
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="30 s of load, 20 kills, 3 restarts")
+    parser.add_argument("--short", action="store_true", help="30 s of load, 20 kills, 2 restarts")
     parser.add_argument("--only", default="", help="load, kills, bad or restart; separated by commas")
     parser.add_argument("--seconds", type=float, help="of load (default: 600)")
     parser.add_argument("--kills", type=int, help="default: 200")
@@ -63,7 +63,10 @@ def main() -> int:
             ["--size", SIDE, "--checkpoint-seconds", 2, "--snapshot-every", 50, *small],
         ),
         "bad": (lambda service: bad_requests(service, asked.bad, asked.seed), ["--size", SIDE, *small]),
-        "restart": (lambda service: restarts(service, 3 if asked.short else 10), ["--checkpoint-seconds", 5]),
+        "restart": (
+            lambda service: restarts(service, *((2, 30) if asked.short else (10, 110))),
+            ["--checkpoint-seconds", 5],
+        ),
     }
     wanted = list(filter(None, asked.only.split(","))) or list(campaigns)
     found: dict[str, Figures] = {}
@@ -365,14 +368,14 @@ def bad_requests(service: Process, number: int, seed: int) -> Figures:
 # --- restarts -------------------------------------------------------------------------------------------------
 
 
-def restarts(service: Process, number: int) -> Figures:
-    """After a kill, with a full memory at width 16: until it answers, and until all is learned again."""
+def restarts(service: Process, number: int, batches: int) -> Figures:
+    """After a kill, with so many batches in memory at width 16: until it answers, and until all is learned again."""
     service.start()
     client = Client(service.port)
     starts, replays, rows = [], [], []
     sent = 0
     for turn in range(number):
-        for _ in range(110 if turn == 0 else 20):  # the memory of 1,000 images is filled first
+        for _ in range(batches if turn == 0 else 20):  # 110 of them fill the memory of 1,000 images
             while client.learn(f"batch {sent}", *batch(sent, 32)).status == 429:
                 time.sleep(0.2)
             sent += 1

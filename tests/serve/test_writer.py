@@ -174,6 +174,19 @@ def test_a_reader_follows_its_writer(opened, monkeypatch):
         reader.stop()
 
 
+def test_a_service_goes_on_from_a_saved_learner(tmp_path):
+    learner = small()
+    learner.learn(*batch(1))
+    learner.save(tmp_path / "saved")
+    run.prepare(tmp_path / "service", lambda: Learner.load(tmp_path / "saved"), (32, 32))
+    service = run.opened(tmp_path / "service", False, None, Limits(), RULES)
+    service.start()
+    assert service.size == (8, 8)  # the learner's, whatever was asked
+    send(service, 2)
+    service.stop()
+    assert same_bits(tmp_path / "service", 1, 2)
+
+
 def test_the_folder_opens_as_a_learner(opened):
     with opened() as service:
         send(service, 1)

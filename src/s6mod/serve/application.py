@@ -181,7 +181,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
         before, quiet = "", 0
         try:
             while not service.host.stopping:
-                now = await work(service.live)
+                now = await asyncio.to_thread(service.live)
                 moving = {key: now["status"].pop(key) for key in ("seconds", "published")}
                 text = json.dumps(now)
                 quiet = 0 if text != before else quiet + 1
@@ -297,7 +297,7 @@ async def _sent(request: Request, service: Service) -> Sent:
     """What a request brings, before it is decoded."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
-        return decode.from_json(await request.body())
+        return await asyncio.to_thread(decode.from_json, await request.body())
     if kind == "multipart/form-data":
         most = service.limits.images + 1
         async with request.form(max_files=most, max_fields=most + 8, max_part_size=TEXT) as form:

@@ -78,7 +78,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
     say(f"http://{host}:{listening.getsockname()[1]}")
     _Server(config, service).run([listening])
-    return 1 if service.host.failure else 0
+    return 1 if service.host.failure or service.host.trouble else 0
 
 
 class _Server(uvicorn.Server):

@@ -1,6 +1,8 @@
 """What a service does for a request, whoever speaks to it and how: predict, learn, tell."""
 
 import time
+from contextlib import suppress
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from s6mod.serve.writer import Writer
 
 MOST_TOP = 100  # labels of a prediction
 LATEST = 24  # predictions that are shown
+KEPT_BYTES = 128 * 2**20  # of images of predictions
 
 
 class Service:
@@ -26,7 +29,7 @@ class Service:
 
     def __init__(self, host: Writer | Reader, limits: Limits) -> None:
         self.host, self.limits = host, limits
-        self.predictions = Predictions(limits.kept)
+        self.predictions = Predictions(max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size)))))
         self.begun = time.time()
 
     def start(self) -> None:
@@ -37,9 +40,10 @@ class Service:
 
     def stop(self) -> None:
         """Save and end."""
-        if isinstance(self.host, Writer):
-            self.predictions.save(self.host.files.predictions)
         self.host.stop()
+        if isinstance(self.host, Writer):
+            with suppress(OSError):  # a full disk; they are worth no failure
+                self.predictions.save(self.host.files.predictions)
 
     @property
     def size(self) -> tuple[int, int]:

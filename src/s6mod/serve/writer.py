@@ -247,7 +247,9 @@ class Writer:
         self.journal.describe(row.number, figures | {"accuracy": None if accuracy is None else round(accuracy, 2)})
 
     def _roll_back(self, row: Row) -> None:
-        self.state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
+        with self._accepting:
+            self.state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
+            self._known = None
         self._publish()
         self._saved_at = -math.inf  # what was undone need not be undone again
 
