@@ -1,4 +1,4 @@
-# A service in a container, on a CPU:
+# A service in a container. PIP_OPTIONS may name an index with torch for a CPU alone, which is smaller:
 #   docker build -t s6mod .
 #   docker run -p 8000:8000 -e S6MOD_TOKEN=... -v s6mod:/service s6mod
 # A reader beside it, on the same volume:
@@ -8,8 +8,8 @@ RUN useradd --create-home --uid 10001 s6mod && mkdir /service && chown s6mod /se
 WORKDIR /app
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src src
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" -c constraints.txt '.[serve]'
+ARG PIP_OPTIONS=""
+RUN pip install --no-cache-dir $PIP_OPTIONS -c constraints.txt '.[serve]'
 USER s6mod
 VOLUME /service
 EXPOSE 8000

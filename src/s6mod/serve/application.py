@@ -27,7 +27,7 @@ from s6mod.serve.reference import reference
 from s6mod.serve.service import Service
 from s6mod.serve.settings import RefusedError, too_much
 
-WORKERS = 4  # threads that decode, predict and write to the journal
+WORKERS = 4  # threads that predict, and as many for all else: who predicts waits for no disk
 WATCHERS = 32  # pages that are live at once
 OPEN = ("/", "/healthz")  # paths that need no token
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -61,13 +61,15 @@ def _body(labels: bool) -> dict[str, Any]:
 
 def application(service: Service, token: str | None = None) -> FastAPI:
     """The routes of a service, which starts and ends with them; with a ``token``, all but ``OPEN`` ask for it."""
-    metrics, threads = Metrics(), ThreadPoolExecutor(WORKERS, "request")
+    metrics = Metrics()
+    predicting, telling = (ThreadPoolExecutor(WORKERS, name) for name in ("predict", "tell"))
 
     @asynccontextmanager
     async def until_the_end(_: FastAPI) -> AsyncIterator[None]:
         service.start()
         yield
-        threads.shutdown(cancel_futures=True)
+        for threads in (predicting, telling):
+            threads.shutdown(cancel_futures=True)
         await asyncio.to_thread(service.stop)
 
     app = FastAPI(
@@ -86,6 +88,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
             )
         busy += 1
         try:
+            threads = predicting if act == service.predict else telling
             return await asyncio.get_running_loop().run_in_executor(threads, act, *words)
         finally:
             busy -= 1

@@ -1,5 +1,6 @@
 """Start a service and end it in peace: uvicorn around the application, signals, the folder of a new one."""
 
+import gc
 import ipaddress
 import logging
 import os
@@ -77,6 +78,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of what we refuse
     host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
     say(f"http://{host}:{listening.getsockname()[1]}")
+    gc.freeze()  # what was imported stays; a full collection over it would hold all threads for a tenth of a second
     _Server(config, service).run([listening])
     return 1 if service.host.failure or service.host.trouble else 0
 

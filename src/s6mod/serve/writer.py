@@ -29,6 +29,7 @@ from s6mod.serve.shown import Shown, shown
 from s6mod.serve.state import ServiceFiles, read
 
 SHARE = 10  # a copy is made while batches wait once learning took so many times as long as the last copy did
+MOST_SNAPSHOTS = 8  # that wait to be taken
 PAUSE = 0.5  # seconds between two looks at the clock when nothing comes
 
 
@@ -96,6 +97,11 @@ class Writer:
     def take_snapshot(self, id: str) -> dict[str, Any]:
         """Of all that was accepted so far."""
         self._check_alive()
+        waiting = sum(row.number > self.state.number for row in self.journal.snapshots())
+        if waiting >= MOST_SNAPSHOTS:
+            raise RefusedError(
+                429, f"expected at most {MOST_SNAPSHOTS} snapshots that wait, got more; wait a little", 5
+            )
         return self._told(self.journal.snapshot(id))
 
     def roll_back(self, id: str, to: int, why: str = "asked") -> dict[str, Any]:
@@ -247,9 +253,9 @@ class Writer:
         self.journal.describe(row.number, figures | {"accuracy": None if accuracy is None else round(accuracy, 2)})
 
     def _roll_back(self, row: Row) -> None:
+        state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
         with self._accepting:
-            self.state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
-            self._known = None
+            self.state, self._known = state, None
         self._publish()
         self._saved_at = -math.inf  # what was undone need not be undone again
 
