@@ -20,7 +20,7 @@ def bench(
     branches: Annotated[
         str | None,
         typer.Option(
-            help="Branches, with commas between; changes to a preset after slashes, as in cells.",
+            help="Branches and teachers, with commas between; changes to a preset after slashes, as in cells.",
             show_default=f"{STEPS}; with --growth {GROWTH}; with --live {LIVE}",
         ),
     ] = None,
@@ -39,7 +39,8 @@ def bench(
 ) -> None:
     """Milliseconds and memory of a step, with and without the branch, beside the reference implementations.
 
-    The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes.
+    The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes,
+    none/average=0.99 the method with averaged weights. A method that refuses branches is measured alone.
     --growth shows instead what more classes, a larger memory and larger images cost, --live how long a prediction
     takes while another thread learns, and what that leaves of the speed of learning.
     """

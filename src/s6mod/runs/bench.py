@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from s6mod.config import merge
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
+from s6mod.methods import methods
 from s6mod.runs.environment import describe
 
 IMAGE_SHAPE = (3, 32, 32)
@@ -35,6 +36,7 @@ STREAM_BATCH = 10
 WARM_UP = 12  # steps: enough for every batch to have its final size and for a captured engine to have captured
 TURNS = 5  # of each learner
 PACKED = (1, 2, 4, 8)
+PARTS = ("method", "branch", "teacher", "average")  # of a configuration, that tell learners apart
 
 REFERENCE_MS = {
     "er": 19.0,
@@ -52,7 +54,7 @@ class Contender:
     """A learner to be measured."""
 
     method: str
-    branch: str  # "none", a branch with changes to its preset, as in s6mod/view=shared, or a teacher
+    branch: str  # "none", a branch or a teacher; with changes, as in s6mod/view=shared or none/average=0.99
     capture: str
     width: int
     device: str
@@ -61,8 +63,8 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """Method and branch."""
-        return self.method if self.branch == "none" else f"{self.method}+{self.branch}"
+        """Method and branch, with changes."""
+        return f"{self.method}+{self.branch}".replace("+none", "")
 
     def learner(self) -> Learner:
         """A learner in its second task, half its memory filled with images of the first."""
@@ -73,6 +75,7 @@ class Contender:
             memory_size=MEMORY_SIZE,
             engine={"device": self.device, "precision": self.precision, "capture": self.capture},
             teacher=self.values["teacher"],
+            average=self.values["average"],
         )
         learner.build(IMAGE_SHAPE)
         for x, y in stream_batches(2, task=0, size=MEMORY_SIZE // 4):
@@ -113,7 +116,8 @@ def run_bench(
 ) -> None:
     """Milliseconds, images per second, share of the peak and memory of each learner; packed runs of the first method.
 
-    ``values`` gives the whole configuration of a method and a branch; where two come to the same, one is measured.
+    ``values`` gives the whole configuration of a method and a branch; where two come to the same, one is measured. A
+    method that refuses branches and teachers is measured alone.
     """
     known = {
         (name, branch): values(name, branch) for name in names for branch in branches
@@ -128,9 +132,10 @@ def run_bench(
     rows: list[Measured] = []
 
     def contenders(name: str, capture: str) -> list[Contender]:
-        parts = {branch: [known[name, branch][part] for part in ("method", "branch", "teacher")] for branch in branches}
+        parts = {branch: [known[name, branch][part] for part in PARTS] for branch in branches}
         different = {repr(parts[branch]): branch for branch in reversed(branches)}.values()
-        chosen = [branch for branch in branches if branch in different]
+        joins = [branch for branch in branches if methods[name].has_logits or branch.split("/")[0] == "none"]
+        chosen = [branch for branch in joins if branch in different]
         return [Contender(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
 
     for name in names:
