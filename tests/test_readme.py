@@ -14,6 +14,7 @@ import pytest
 import typer.main
 import yaml
 
+import learners
 from records import records_of
 from s6mod import cli
 from s6mod.branch import branches
@@ -122,6 +123,18 @@ FIELD_TABLES = [
     for page in PAGES
     for mark in re.findall(r"<!-- fields: [\w.:]+ -->", page.read_text())
 ]
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("name", learners.METHODS)
+def test_the_ten_lines_work_with_every_method(name):
+    (line, code), *_ = blocks(ROOT / "README.md", "python")
+    options = {"network": {"width": 2}} | ({"passes": 1} if name == "gdumb" else {})
+    code = code.replace("Learner()", f"Learner({ {'name': name, **options} }, memory_size=80)")
+    learner = run_program("README.md", [(line, code)])["learner"]
+    assert learner.config.method.name == name
+    assert learner.classes_ == ["zero", "one", "two"]
 
 
 def test_the_branch_has_its_table_of_fields():
