@@ -123,9 +123,7 @@ def test_fewer_candidates_than_are_replayed_are_refused_in_a_sentence():
 
 
 def test_a_memory_that_leaves_nothing_to_choose_is_refused_in_a_sentence():
-    with pytest.raises(
-        ConfigError, match=r"more images than MIR replays \(3\), .* got memory_size=3; raise it or lower"
-    ):
+    with pytest.raises(ConfigError, match=r"than MIR replays \(3\), .* got memory_size=3; raise it or lower"):
         run(mir(memory_size=3), 0, 1)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from s6mod.branch.controls import CONTROLS
+from s6mod.presets import CLASSES
 
 WIDTH = 64  # of the networks that were timed
 
@@ -75,6 +76,8 @@ def cost(plain: dict[str, Any]) -> Cost | None:
         if measured := known.get(f"{learner}+{teacher['name']}{own_view}"):
             ms, memory = measured["ms"], measured["memory_gib"]
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
+    # Logits that are stored with each row of the memory, in float32.
+    memory += 4 * method.get("stored", 0) * CLASSES[plain["data"]["name"]] * plain["memory_size"] / 2**30
     steps *= plain.get("updates", 1)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
 

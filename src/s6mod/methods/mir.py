@@ -65,7 +65,7 @@ class MIR(ReplayMethod):
         """Candidates for replay; the path tells whether there is something to choose."""
         if memory.size <= self.config.memory_batch:
             raise ConfigError(
-                f"expected a memory of more images than MIR replays ({self.config.memory_batch}), among which it chooses, "
+                f"expected a memory of more images than MIR replays ({self.config.memory_batch}), to choose among, "
                 f"got memory_size={memory.size}; raise it or lower memory_batch"
             )
         if len(memory) == 0:
