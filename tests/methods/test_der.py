@@ -7,10 +7,8 @@ from torch.nn import functional as F
 
 from learners import MEMORY, STREAM, batch, run, small, untaken
 from s6mod import Learner
-from s6mod.experiments.costs import cost
 from s6mod.methods.base import OptimizerConfig
 from s6mod.runs.cells import parse
-from s6mod.runs.completion import complete
 from s6mod.runs.config import RunConfig
 
 BOTH = ["der", "der++"]
@@ -130,11 +128,6 @@ def test_an_interrupt_leaves_images_and_logits_in_agreement(monkeypatch, written
 def test_stored_logits_count_among_the_bytes_held():
     ours, er = (run(small(name), 0, 2) for name in ("der", "er"))
     assert ours.memory.nbytes - er.memory.nbytes == ours.nbytes - er.nbytes == 4 * 6 * (12 + 1)
-
-
-def test_stored_logits_count_in_a_plan():
-    one, many = (cost(complete(parse(f"der/cifar100/{size}").values())) for size in (1, 100_001))
-    assert (many.memory_gib - one.memory_gib) * 2**30 == pytest.approx(4 * 100 * 100_000)
 
 
 def test_a_branch_sees_the_stream():
