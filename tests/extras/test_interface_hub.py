@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from learners import batch, small
+from s6mod import Learner
 from s6mod.errors import CheckpointError
 
 hub = pytest.importorskip("huggingface_hub")
@@ -45,6 +47,17 @@ def test_saved_and_opened_it_predicts_and_goes_on_to_the_bit(learner, tmp_path):
     for one in (learner, again):
         one.learn(images()[:2], ["cup", "key"])
     assert np.array_equal(again.predict_proba(images()), learner.predict_proba(images()))
+
+
+def test_a_learner_with_a_network_of_ones_own_is_opened_with_it(tmp_path):
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU())
+    learner = Learner({"name": "er", "memory_batch": 4}, network=network, memory_size=12)
+    learner.learn(images(), ["cup", "pen"] * 3)
+    HubLearner(learner).save_pretrained(tmp_path)
+    again = HubLearner.from_pretrained(tmp_path, network=network).learner
+    assert np.array_equal(again.predict_proba(images()), learner.predict_proba(images()))
+    with pytest.raises(CheckpointError, match="expected the Sequential that the learner"):
+        HubLearner.from_pretrained(tmp_path)
 
 
 def test_the_files_are_safetensors_json_and_the_card(learner, tmp_path):

@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
 
 from learners import batch, small
 from s6mod.errors import InputError
@@ -98,6 +99,25 @@ def test_labels_may_be_words_and_whole_floats():
     assert tiny().fit(x, y.astype(float)).classes_.tolist() == [1, 3, 5, 7]
 
 
+def test_announced_classes_may_be_whole_floats_or_of_two_kinds():
+    x, y = stream()
+    model = tiny().partial_fit(x[:4], y[:4].astype(float), classes=np.unique(y.astype(float)))
+    assert model.classes_.tolist() == [1, 3, 5, 7]
+    mixed = tiny().partial_fit(x[:4], y[:4], classes=[7, "cat"])
+    assert mixed.classes_.tolist() == [3, 7, "cat"]
+
+
+def test_a_random_state_is_a_seed_or_drawn_as_scikit_learn_does():
+    x, y = stream()
+    first, second = (
+        tiny(random_state=state).fit(x, y).learner_.config.seed
+        for state in (np.random.RandomState(5), np.random.RandomState(5))
+    )
+    assert first == second
+    assert tiny(random_state=np.int64(5)).fit(x, y).learner_.config.seed == 5
+    assert tiny(random_state=None).fit(x, y).learner_.config.seed >= 0
+
+
 def test_fit_forgets_and_partial_fit_goes_on():
     x, y = stream()
     model = tiny(batch_size=4).partial_fit(x, y)
@@ -135,6 +155,14 @@ def test_a_pickle_names_our_class_alone_and_goes_on_to_the_bit():
     broken["learner_"] = {name: content[:-1] + b"?" for name, content in broken["learner_"].items()}
     with pytest.raises(Exception, match="damaged"):
         LearnerClassifier.__new__(LearnerClassifier).__setstate__(broken)
+
+
+def test_a_clone_and_a_pickle_keep_a_network_of_ones_own():
+    x, y = stream()
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU())
+    model = LearnerClassifier({"name": "er", "memory_batch": 4}, options=OPTIONS | {"network": network}).fit(x, y)
+    for again in (pickle.loads(pickle.dumps(model)), clone(model).fit(x, y)):
+        assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
 
 
 def test_it_works_in_pipelines_searches_and_cross_validation():
