@@ -72,14 +72,20 @@ def accuracy(branch, seed):
     return 100 * strategy.eval(stream.test_stream)["Top1_Acc_Stream/eval_phase/test_stream/Task000"]
 
 
+def summary(found):
+    return f"{statistics.mean(found):+.2f} ± {statistics.stdev(found) if len(found) > 1 else 0:.2f}"
+
+
 def main():
     torch.set_num_threads(1)
     first, _, last = (sys.argv[1] if len(sys.argv) > 1 else "0-4").partition("-")
+    alone = []
     for name, branch in BRANCHES.items():
         found = [accuracy(branch, seed) for seed in range(int(first), int(last or first) + 1)]
-        spread = statistics.stdev(found) if len(found) > 1 else 0.0
+        alone = alone or found
+        gains = [share - base for share, base in zip(found, alone, strict=True)]
         shown = " ".join(f"{share:.1f}" for share in found)
-        print(f"Replay + {name}: {statistics.mean(found):.2f} ± {spread:.2f} ({shown})", flush=True)
+        print(f"Replay + {name}: {summary(found)[1:]} ({shown}), over Replay alone {summary(gains)}", flush=True)
 
 
 if __name__ == "__main__":
