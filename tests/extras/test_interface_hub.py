@@ -93,6 +93,8 @@ def test_the_card_of_a_run_has_its_accuracies_beside_its_controls(call, tmp_path
     mean, *tasks = (float(share.strip(" |")) for share in rows[0][2:])
     assert mean == pytest.approx(sum(tasks) / 2, abs=0.06)
     assert "Data: digits." in text
+    text = HubLearner.of_run(folders[1]).generate_model_card().text
+    assert "| method | er |\n| branch | confidence |" in text
 
 
 class Hub:

@@ -192,6 +192,12 @@ def test_rows_that_fit_no_shape_are_refused_in_one_sentence(shape, sentence):
         tiny(image_shape=shape).fit(x.reshape(16, -1), y)
 
 
+def test_a_length_that_no_square_image_has_is_refused_without_a_guess():
+    x, y = stream()
+    with pytest.raises(InputError, match=r"got rows of 190 values; give image_shape=\(C, H, W\)$"):
+        tiny().fit(x.reshape(16, -1)[:, :190], y)
+
+
 def test_bad_labels_change_nothing():
     x, y = stream()
     model = tiny(batch_size=4).fit(x, y)
