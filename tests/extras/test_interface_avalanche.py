@@ -17,7 +17,7 @@ if importlib.util.find_spec("avalanche") is None:
 from avalanche.benchmarks import split_online_stream, tensors_benchmark
 from avalanche.checkpointing import maybe_load_checkpoint, save_checkpoint
 from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.supervised import Naive, Replay
+from avalanche.training.supervised import AGEM, DER, ER_ACE, EWC, GDumb, LwF, Naive, Replay
 
 from s6mod.interfaces.avalanche import BranchPlugin, LearnerAgent
 
@@ -68,9 +68,21 @@ def weights(strategy):
     return torch.cat([parameter.detach().flatten() for parameter in strategy.model.parameters()])
 
 
-@pytest.mark.parametrize("kind", [Naive, Replay])
+STRATEGIES = {
+    Naive: {},
+    Replay: {"mem_size": 20},
+    EWC: {"ewc_lambda": 1.0},
+    LwF: {"alpha": 1.0, "temperature": 2.0},
+    AGEM: {"patterns_per_exp": 10, "sample_size": 10},
+    GDumb: {"mem_size": 20},
+    DER: {"mem_size": 20, "batch_size_mem": 5},
+    ER_ACE: {"mem_size": 20, "batch_size_mem": 5},
+}
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
 def test_s6mod_and_the_penalty_teach_the_model_of_any_strategy(benchmark, kind):
-    options = {"mem_size": 20} if kind is Replay else {}
+    options = dict(STRATEGIES[kind])
     found = {}
     for name, branch in (("none", None), ("s6mod", SMALL), ("confidence", "confidence")):
         plugins = [] if branch is None else [BranchPlugin("backbone", branch)]

@@ -40,15 +40,16 @@ class BranchPlugin(SupervisedPlugin):  # type: ignore[misc]
         self._map: Tensor | None = None
 
     def before_forward(self, strategy: Any, **kwargs: Any) -> None:
-        """Listen to the layer for one pass."""
+        """Listen to the layer while the strategy runs the model."""
         modules: dict[str, nn.Module] = dict(strategy.model.named_modules())
         if self.layer not in modules:
             known = ", ".join(name for name in modules if name and "." not in name)
             raise InputError(f"expected the name of a layer of the model, got {self.layer!r}; it has {known}")
-        self._hook = modules[self.layer].register_forward_hook(self._listen)
+        self._map, self._hook = None, modules[self.layer].register_forward_hook(self._listen)
 
     def _listen(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        self._map = output
+        if self._map is None:  # the first pass gives mb_output; ER_ACE then makes one for its memory
+            self._map = output
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
         """Listen no longer."""
