@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from s6mod.branch import branches
@@ -18,16 +17,15 @@ from s6mod.branch.base import BranchConfig
 from s6mod.config import Config
 from s6mod.engine.average import Average
 from s6mod.engine.capture import CapturedStep
-from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
+from s6mod.engine.checkpoint import Snapshot, Tree
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
-from s6mod.engine.settings import Engine, MissingDeviceError, float32_modules, ordinary_tensors
+from s6mod.engine.settings import Engine, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step
 from s6mod.engine.teaching import Teaching
-from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
-from s6mod.files import usable
+from s6mod.errors import ConfigError, InputError, memory_for
 from s6mod.learner.advice import NCM, Advice
 from s6mod.learner.answers import Answers, shape_of
-from s6mod.learner.check import check_brought, checked, saved_config
+from s6mod.learner.check import checked
 from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
@@ -36,34 +34,15 @@ from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
 from s6mod.learner.preset import EVERYDAY, composed
 from s6mod.learner.published import Published
+from s6mod.learner.state import copied, loaded, save, state_of, take_over
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
 from s6mod.networks.adapted import taken
 from s6mod.random import generator
-from s6mod.run_files import RunFiles
 from s6mod.teacher import teachers
 
 _BUILT = {field.name for field in fields(Parts)}
-
-
-class _Where(Config):
-    """A ``Task`` as it is saved."""
-
-    index: int = Field(ge=0)
-    step: int = Field(ge=0)
-    seen: list[int]
-    current: list[int]
-
-
-class _Host(Config):
-    """What the host knows, as it is saved: a state that was edited may hold anything."""
-
-    task: _Where
-    steps: int = Field(ge=0)
-    quiet: int = Field(ge=0)
-    image_shape: list[int] | None = Field(None, min_length=3, max_length=3)
-    names: list[Name] | None = None  # of a learner that grows
 
 
 class Learner(Answers):
@@ -406,48 +385,20 @@ class Learner(Answers):
     @in_turn
     def state_dict(self) -> Tree:
         """Everything that changes, as a tree of tensors and plain values."""
-        host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet, "image_shape": None}
-        if self.classes.fixed is None:
-            host["names"] = list(self.classes.names)
-        if self.parts is None or self.image_shape is None:
-            return {"host": host}
-        host["image_shape"] = list(self.image_shape)
-        tested = {"tested": self._tally.state_dict()} if self.config.test_then_train else {}
-        return {"host": host, **self.parts.state_tree(), **tested}
+        return state_of(self)
 
     @in_turn_to_change
     @ordinary_tensors()
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
         """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
-        host = state["host"]
-        _Host.model_validate(host)
-        self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
-        if self.classes.fixed is None:
-            self.classes = Classes(None, distinct(host["names"]))
-        self._predictors, self.published, self._tally = {}, None, Tally()
-        shape = host.get("image_shape", image_shape)
-        if shape is None:
-            return
-        self.build(tuple(shape))
-        assert self.parts is not None
-        if not all(0 <= number < self.parts.capacity for number in (*self.task.seen, *self.task.current)):
-            raise ValueError("classes beyond num_classes")
-        self.parts.load_state_tree(state, self.config.seed, self.steps, self.engine.device)
-        if self.config.test_then_train:
-            self._tally.load_state_dict(state["tested"], self.parts.capacity)
-        if self.config.publish_every is not None and self.steps > 0:
+        self._predictors, self.published = {}, None
+        take_over(self, state, image_shape)
+        if self.config.publish_every is not None and self.steps > 0 and self.parts is not None:
             self._publish()
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
-        folder = usable(folder)
-        around = RunFiles(folder.parent)
-        run = around if folder == around.checkpoint else RunFiles(folder)
-        if run.config.exists() and run.stream.exists():
-            raise CheckpointError(
-                f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
-            )
-        self._snapshot().write(folder)
+        save(self, folder)
 
     @in_turn
     def _snapshot(self) -> Snapshot:
@@ -455,7 +406,7 @@ class Learner(Answers):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is copied or pickled is the learner at one moment, whatever other threads do with it."""
-        return _copy, (type(self), self.config, self._snapshot(), self.brought)
+        return copied, (type(self), self.config, self._snapshot(), self.brought)
 
     @classmethod
     @ordinary_tensors()
@@ -467,27 +418,7 @@ class Learner(Answers):
         One that was made with a ``network`` needs it again: a module of the same tensors, whatever they hold.
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
-        inside = RunFiles(usable(folder)).checkpoint
-        state, header = read_state(inside if inside.is_dir() else Path(folder))
-        with fitting(Path(folder)):
-            config = saved_config(folder, header, device, network)
-            state = state["learner"] if header["kind"] == "run" else state
-            try:
-                learner = cls.from_config(config, network)
-            except MissingDeviceError:
-                raise MissingDeviceError(
-                    f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
-                    f"use Learner.load({str(folder)!r}, device='cpu')"
-                ) from None
-            check_brought(folder, config, learner.brought, state)
-            learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
-        return learner
-
-
-def _copy(kind: type[Learner], config: LearnerConfig, snapshot: Snapshot, network: nn.Module | None) -> Learner:
-    learner = kind.from_config(config, network)
-    learner.load_state_dict(snapshot.tree())
-    return learner
+        return loaded(cls, folder, device, network)
 
 
 def _plain(values: Any) -> Any:
