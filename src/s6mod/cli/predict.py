@@ -31,7 +31,7 @@ def predict(
     """Labels and probabilities of images; those of another size are resized. Probabilities are not calibrated."""
     from s6mod.columns import align
     from s6mod.errors import printable
-    from s6mod.export.model import files_of, open_model
+    from s6mod.runs.model import files_of, open_model
 
     files = files_of(images)
     model, skipped = open_model(run, device), list[str]()

@@ -43,6 +43,11 @@ class Classes:
         """Outputs that a learner of these classes has at least."""
         return self.fixed or max(FIRST_CAPACITY, 1 << (len(self.names) - 1).bit_length())
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The labels of all outputs that have a class, as texts."""
+        return tuple(map(str, range(self.fixed) if self.fixed is not None else self.names))
+
     def taking(self, y: Labels, length: int) -> tuple[Tensor, "Classes"]:
         """Labels of ``length`` images as numbers of outputs, int64 (N,), and the classes with those that are new."""
         if self.fixed is not None:

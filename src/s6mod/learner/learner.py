@@ -4,6 +4,7 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -23,12 +24,14 @@ from s6mod.engine.settings import Engine, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step
 from s6mod.engine.teaching import Teaching
 from s6mod.errors import ConfigError, InputError, memory_for
+from s6mod.export.write import Exported
 from s6mod.learner.advice import NCM, Advice
 from s6mod.learner.answers import Answers, shape_of
 from s6mod.learner.check import checked
 from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
+from s6mod.learner.export import export
 from s6mod.learner.images import Images, as_batch
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
@@ -369,6 +372,14 @@ class Learner(Answers):
             peers = self.method.ask(peers, self.memory, random)
         classes = self.task.seen if self.config.among_seen else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
+
+    def export(self, path: str | Path, classes: Sequence[str] | None = None) -> Exported:
+        """Write what predicts to ``path``, replacing it: ONNX for ``.onnx``, ``torch.export`` for ``.pt2``.
+
+        It takes uint8 images (N, 3, H, W), any number of them, and gives labels, probabilities and scores, in float32
+        on a CPU. ``classes``: names for the labels in place of the learner's own. The learner stays as it is.
+        """
+        return export(self, path, classes)
 
     # --- state ------------------------------------------------------------------------------------------------
 
