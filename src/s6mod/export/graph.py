@@ -19,14 +19,14 @@ OUTPUTS = ("labels", "probabilities", "scores")
 
 
 class Graph(nn.Module):
-    """The score table ``table`` of a predictor, of its first ``classes`` outputs.
+    """The score table ``table`` of a predictor, of its first ``classes`` outputs, and its softmax by a temperature.
 
     Class means and the memory's statistics of BatchNorm are constants in it.
     """
 
-    def __init__(self, predictor: Predictor, table: str, classes: int) -> None:
+    def __init__(self, predictor: Predictor, table: str, classes: int, temperature: float) -> None:
         super().__init__()
-        self.predictor, self.table, self.classes = predictor, table, classes
+        self.predictor, self.table, self.classes, self.temperature = predictor, table, classes, temperature
         peers = predictor.peers
         self.method = predictor.method
         self.networks = nn.ModuleList(peer.network for peer in peers)
@@ -36,7 +36,7 @@ class Graph(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """uint8 images (N, C, H, W) -> labels (N,), probabilities and scores (N, classes)."""
         scores = self.predictor.at_once(images, self.table)[:, : self.classes]
-        return scores.argmax(1), scores.softmax(1), scores
+        return scores.argmax(1), (scores / self.temperature).softmax(1), scores
 
     def expected(self, images: Tensor) -> Tensor:
         """The scores that the predictor gives the images, by the way that a learner takes."""

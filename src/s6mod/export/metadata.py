@@ -26,6 +26,7 @@ class Metadata(Config):
     weights: str = Field(description="latest or averaged")
     statistics: str = Field(description="of BatchNorm: running or memory")
     scores: str = Field(description="the score table that predicts")
+    temperature: float = Field(1.0, gt=0, description="by what scores are divided before the softmax")
     steps: int = Field(description="batches learned before")
 
     @property

@@ -46,7 +46,8 @@ def write(path: Path, predictor: Predictor, metadata: Metadata) -> Exported:
 
     Before, it is compared with the predictor's scores on images from its memory, and refused if it differs.
     """
-    graph, images = Graph(predictor, metadata.scores, len(metadata.classes)), _samples(predictor.memory)
+    graph = Graph(predictor, metadata.scores, len(metadata.classes), metadata.temperature)
+    images = _samples(predictor.memory)
     expected = graph.expected(images)
     program = graph.traced()
     if path.suffix == ".onnx":

@@ -11,6 +11,7 @@ from s6mod.config import merge
 from s6mod.engine.checkpoint import Tree
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner.config import LearnerConfig
+from s6mod.learner.drift import check_package
 from s6mod.methods import Method, methods
 from s6mod.networks.adapted import misfit
 
@@ -33,8 +34,10 @@ def checked(config: LearnerConfig, network: nn.Module | None) -> LearnerConfig:
     if kind.needs_boundaries and config.boundaries == "none":
         raise ConfigError(
             f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
-            "use 'given' and call end_task(), or 'on_new_class'"
+            "use 'given' and call end_task(), 'on_new_class' or 'drift'"
         )
+    if config.boundaries == "drift":
+        check_package()
     for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
         if chosen is not None and not kind.has_logits:
             raise ConfigError(

@@ -50,6 +50,7 @@ def _described(learner: "Learner", classes: Sequence[str]) -> Metadata:
             "weights": config.weights,
             "statistics": config.statistics,
             "scores": learner.primary,
+            "temperature": learner.temperature,
             "steps": learner.steps,
         }
     )

@@ -31,6 +31,7 @@ from s6mod.learner.check import checked
 from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
+from s6mod.learner.drift import Drift
 from s6mod.learner.export import export
 from s6mod.learner.images import Images, as_batch
 from s6mod.learner.parts import Parts, grown, make_parts
@@ -125,6 +126,7 @@ class Learner(Answers):
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
         self.published: Published | None = None  # the latest
         self._tally = Tally()
+        self._drift = Drift() if config.boundaries == "drift" else None
         self.turn = Turn()
         self.parts: Parts | None = None
 
@@ -171,34 +173,38 @@ class Learner(Answers):
         if first:
             self._build(shape_of(images), classes.capacity)
         self._check_shape(images)
-        testing = self.config.test_then_train and self.steps > 0
-        hits = self._hits(images, labels) if testing else torch.empty(0, dtype=torch.bool)
+        tested = self._tested(images) if self.config.tests and self.steps > 0 else None
         if self.parts is not None and classes.capacity > self.parts.capacity:
             self._grow(self.parts, classes.capacity)
+        errors = [] if tested is None else (tested.argmax(1) != labels).int().tolist()
+        before = [] if self._drift is None else self._drift.errors
         try:
-            self._learn(images, labels)
+            self._learn(images, labels, self._drift is not None and self._drift.rose(errors))
         except BaseException:
             if first:  # the next one may have another shape
                 self.image_shape = self.parts = None
+            if self._drift is not None:
+                self._drift = Drift(before)
             raise
         self.classes = classes
-        if testing:
-            self._tally.count(labels, hits)
+        if tested is not None:
+            self._tally.count(labels, tested)
         every = self.config.publish_every
         if every is not None and (self.published is None or self.steps % every == 0):
             self._publish()
 
-    def _hits(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Which images of a batch are predicted right before it is learned, (N,) bool."""
-        return self._tables_now(images, self.primary)[self.primary].argmax(1).cpu() == labels
+    def _tested(self, images: Tensor) -> Tensor:
+        """The scores by which a batch is predicted before it is learned, (N, classes)."""
+        return self._tables_now(images, self.primary)[self.primary].cpu()
 
-    def _learn(self, images: Tensor, labels: Tensor) -> None:
+    def _learn(self, images: Tensor, labels: Tensor, drifted: bool) -> None:
         # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
         images, labels = (given.clone() if given.is_pinned() else given for given in (images, labels))
 
         task = self.task.with_classes(labels)
         arrived = len(task.seen) > len(self.task.seen)
-        if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
+        new = self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience
+        if new or (drifted and self.task.step > 0):
             self._pass_boundary()
             task, self._quiet = self.task.with_classes(labels), 0
         self._predictors = {}
@@ -340,14 +346,19 @@ class Learner(Answers):
             frozen = predictor.frozen(self.primary)
         if self.engine.device.type == "cuda":
             torch.cuda.current_stream(self.engine.device).synchronize()  # it is whole before another thread reads it
-        self.published = Published(frozen, self.primary, self.classes, self.image_shape, self.steps)
+        self.published = Published(frozen, self.primary, self.classes, self.image_shape, self.steps, self.temperature)
         return self.published
+
+    @property
+    def temperature(self) -> float:
+        """By what scores are divided for probabilities: fitted on the stream with ``test_then_train``, else 1."""
+        return self._tally.temperature.value
 
     @property
     @in_turn
     def prequential(self) -> Prequential:
         """How well the images of the stream were predicted just before they were learned."""
-        if not self.config.test_then_train:
+        if not self.config.tests:
             raise ConfigError(
                 "expected a learner that tests each batch before it learns it, got one that does not; "
                 "make it with test_then_train=True"

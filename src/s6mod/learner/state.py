@@ -15,6 +15,7 @@ from s6mod.files import usable
 from s6mod.learner.check import check_brought, saved_config
 from s6mod.learner.classes import Classes, Name, distinct
 from s6mod.learner.config import LearnerConfig
+from s6mod.learner.drift import Drift
 from s6mod.learner.prequential import Tally
 from s6mod.methods import Task
 from s6mod.run_files import RunFiles
@@ -50,8 +51,9 @@ def state_of(learner: "Learner") -> Tree:
     if learner.parts is None or learner.image_shape is None:
         return {"host": host}
     host["image_shape"] = list(learner.image_shape)
-    tested = {"tested": learner._tally.state_dict()} if learner.config.test_then_train else {}
-    return {"host": host, **learner.parts.state_tree(), **tested}
+    tested = {"tested": learner._tally.state_dict()} if learner.config.tests else {}
+    drift = {} if learner._drift is None else {"drift": torch.tensor(learner._drift.errors, dtype=torch.uint8)}
+    return {"host": host, **learner.parts.state_tree(), **tested, **drift}
 
 
 def take_over(learner: "Learner", state: Tree, image_shape: tuple[int, int, int] | None) -> None:
@@ -70,8 +72,10 @@ def take_over(learner: "Learner", state: Tree, image_shape: tuple[int, int, int]
     if not all(0 <= number < learner.parts.capacity for number in (*learner.task.seen, *learner.task.current)):
         raise ValueError("classes beyond num_classes")
     learner.parts.load_state_tree(state, learner.config.seed, learner.steps, learner.engine.device)
-    if learner.config.test_then_train:
+    if learner.config.tests:
         learner._tally.load_state_dict(state["tested"], learner.parts.capacity)
+    if learner._drift is not None:
+        learner._drift = Drift(state["drift"].tolist())
 
 
 def save(learner: "Learner", folder: str | Path) -> None:
