@@ -21,9 +21,9 @@ def checked(config: LearnerConfig, network: nn.Module | None) -> LearnerConfig:
     grow where the learner does."""
     kind = methods[config.method.name]
     if network is not None:
-        if kind.make_network is not Method.make_network:
+        if not takes_modules(kind):
             raise ConfigError(
-                f"expected no network for method {config.method.name!r}, whose own has more than a linear head, "
+                f"expected no network for method {config.method.name!r}, whose own has more than a trunk and a head, "
                 f"got a {type(network).__name__}; take a method such as 'er' or leave the network out"
             )
         config = config.model_copy(update={"network": config.network or type(network).__name__})
@@ -57,6 +57,12 @@ def checked(config: LearnerConfig, network: nn.Module | None) -> LearnerConfig:
     if config.classes is not None and config.num_classes is not None:
         raise ConfigError("expected num_classes or classes, got both; leave num_classes out")
     return config
+
+
+def takes_modules(method: type[Method]) -> bool:
+    """Whether its ``adapt`` makes a network like its ``make_network`` does: no class has changed that one alone."""
+    made, adapted = (next(kind for kind in method.__mro__ if verb in vars(kind)) for verb in ("make_network", "adapt"))
+    return issubclass(adapted, made)
 
 
 def saved_config(
