@@ -146,7 +146,7 @@ def test_the_configuration_says_that_one_was_brought_and_holds_no_module():
 
 def test_bytes_of_the_module_are_counted():
     learner, wider = (learners.run(small(mapped(width)), 0, 2) for width in (4, 8))
-    own = sum(t.numel() * t.element_size() for t in learner.brought.state_dict().values())
+    own = sum(t.numel() * t.element_size() for t in learner.own.network.state_dict().values())
     assert learner.nbytes == learner.parts.nbytes + own < wider.nbytes
 
 

@@ -30,6 +30,9 @@ class LearnerConfig(Config):
     network: str | None = Field(
         None, description="the class of a module that was brought as network; none: the method makes its own"
     )
+    optimizer: str | None = Field(
+        None, description="the function that was brought as optimizer; none: by method.optimizer"
+    )
     num_classes: int | None = Field(
         None, ge=2, le=1_000_000, description="labels are 0 ... num_classes - 1; none: of any kind, the learner grows"
     )

@@ -32,7 +32,7 @@ def export(learner: "Learner", path: str | Path, classes: Sequence[str] | None) 
 def _twin_of(learner: "Learner") -> "Learner":
     """The learner as it is now, once more, on the CPU in float32."""
     config = LearnerConfig.parse(merge(learner.config.plain(), {"engine": _ENGINE}))
-    twin = type(learner).from_config(config, learner.brought)
+    twin = type(learner).from_config(config, learner.own.network, learner.own.optimizer)
     with learner.turn:  # no other thread may learn while its state is copied
         twin.load_state_dict(learner.state_dict())
     return twin

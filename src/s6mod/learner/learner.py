@@ -34,6 +34,7 @@ from s6mod.learner.describe import describe
 from s6mod.learner.drift import Drift
 from s6mod.learner.export import export
 from s6mod.learner.images import Images, as_batch
+from s6mod.learner.own import Factory, Own
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
 from s6mod.learner.preset import EVERYDAY, composed
@@ -42,7 +43,6 @@ from s6mod.learner.state import copied, loaded, save, state_of, take_over
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
-from s6mod.networks.adapted import taken
 from s6mod.random import generator
 from s6mod.teacher import teachers
 
@@ -79,6 +79,7 @@ class Learner(Answers):
         branch: str | dict[str, Any] | BranchConfig | None = None,
         *,
         network: nn.Module | None = None,
+        optimizer: Factory | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         given: dict[str, Any] = {
@@ -93,28 +94,31 @@ class Learner(Answers):
         else:
             given = {"method": methods.configure(method), "predict_among": "seen"} | given
             config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
-        self._setup(config, network)
+        self._setup(config, network, optimizer)
 
     @classmethod
-    def preset(cls, name: str, *, network: nn.Module | None = None, **changes: Any) -> "Learner":
+    def preset(
+        cls, name: str, *, network: nn.Module | None = None, optimizer: Factory | None = None, **changes: Any
+    ) -> "Learner":
         """A fresh learner by a preset, ``everyday`` or a cell as ``er+s6mod/cifar100/2000``, with changes on top.
 
         Changes are what a learner is made with; options of method, branch and engine are changed one by one.
         """
-        return cls.from_config(composed(name, changes), network)
+        return cls.from_config(composed(name, changes), network, optimizer)
 
     @classmethod
-    def from_config(cls, config: LearnerConfig, network: nn.Module | None = None) -> "Learner":
-        """A fresh learner from a whole configuration; ``network``: a module of one's own in place of the method's."""
+    def from_config(
+        cls, config: LearnerConfig, network: nn.Module | None = None, optimizer: Factory | None = None
+    ) -> "Learner":
+        """A fresh learner from a whole configuration; ``network`` and ``optimizer``: in place of the method's."""
         learner = cls.__new__(cls)
-        learner._setup(config, network)
+        learner._setup(config, network, optimizer)
         return learner
 
-    def _setup(self, config: LearnerConfig, network: nn.Module | None) -> None:
-        network = None if network is None else taken(network)
-        config = checked(config, network)
+    def _setup(self, config: LearnerConfig, network: nn.Module | None, optimizer: Factory | None) -> None:
+        self.own = Own.taking(network, optimizer)
+        config = checked(config, self.own)
         self.config = config
-        self.brought = network  # a module in place of the method's network, as it was when it came
         self.classes = Classes(config.num_classes, distinct(config.classes or ()))
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
@@ -147,14 +151,14 @@ class Learner(Answers):
     @float32_modules()
     def _build(self, image_shape: tuple[int, int, int], capacity: int) -> None:
         with memory_for("the learner", "lower memory_size, the width of the network or num_classes"):
-            self.parts = make_parts(self.config, self.engine, image_shape, capacity, self.brought)
+            self.parts = make_parts(self.config, self.engine, image_shape, capacity, self.own)
         self.image_shape = image_shape
 
     @ordinary_tensors()
     @float32_modules()
     def _grow(self, parts: Parts, capacity: int) -> None:
         with memory_for(f"{capacity:,} classes", "lower memory_size or the width of the network"):
-            self.parts = grown(parts, self.config, self.engine, capacity, self.brought)
+            self.parts = grown(parts, self.config, self.engine, capacity)
 
     @property
     def classes_(self) -> list[Name]:
@@ -400,9 +404,8 @@ class Learner(Answers):
         """Bytes held between steps: networks, branches, teachers, averages, optimiser, memory, what is published."""
         if self.parts is None:
             return 0
-        own = [] if self.brought is None else [*self.brought.parameters(), *self.brought.buffers()]
         published = 0 if self.published is None else self.published.nbytes
-        return self.parts.nbytes + published + sum(tensor.numel() * tensor.element_size() for tensor in own)
+        return self.parts.nbytes + published + self.own.nbytes
 
     @in_turn
     def state_dict(self) -> Tree:
@@ -428,19 +431,25 @@ class Learner(Answers):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is copied or pickled is the learner at one moment, whatever other threads do with it."""
-        return copied, (type(self), self.config, self._snapshot(), self.brought)
+        return copied, (type(self), self.config, self._snapshot(), self.own)
 
     @classmethod
     @ordinary_tensors()
     def load(
-        cls, folder: str | Path, device: str | torch.device | None = None, *, network: nn.Module | None = None
+        cls,
+        folder: str | Path,
+        device: str | torch.device | None = None,
+        *,
+        network: nn.Module | None = None,
+        optimizer: Factory | None = None,
     ) -> "Learner":
         """A saved learner, or that of a run's folder; ``device`` moves it elsewhere than where it was saved.
 
-        One that was made with a ``network`` needs it again: a module of the same tensors, whatever they hold.
+        One that was made with a ``network`` needs it again: a module of the same tensors, whatever they hold. So does
+        one that was made with an ``optimizer``: a function that makes the same.
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
-        return loaded(cls, folder, device, network)
+        return loaded(cls, folder, device, Own.taking(network, optimizer))
 
 
 def _plain(values: Any) -> Any:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field
-from torch import nn
 
 from s6mod.config import Config
 from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
@@ -16,6 +15,7 @@ from s6mod.learner.check import check_brought, saved_config
 from s6mod.learner.classes import Classes, Name, distinct
 from s6mod.learner.config import LearnerConfig
 from s6mod.learner.drift import Drift
+from s6mod.learner.own import Own
 from s6mod.learner.prequential import Tally
 from s6mod.methods import Task
 from s6mod.run_files import RunFiles
@@ -90,29 +90,27 @@ def save(learner: "Learner", folder: str | Path) -> None:
     learner._snapshot().write(folder)
 
 
-def loaded(
-    kind: type["Learner"], folder: str | Path, device: str | torch.device | None, network: nn.Module | None
-) -> "Learner":
+def loaded(kind: type["Learner"], folder: str | Path, device: str | torch.device | None, own: Own) -> "Learner":
     """The learner that was saved in a folder, or that of the run there."""
     inside = RunFiles(usable(folder)).checkpoint
     state, header = read_state(inside if inside.is_dir() else Path(folder))
     with fitting(Path(folder)):
-        config = saved_config(folder, header, device, network)
+        config = saved_config(folder, header, device, own)
         state = state["learner"] if header["kind"] == "run" else state
         try:
-            learner = kind.from_config(config, network)
+            learner = kind.from_config(config, own.network, own.optimizer)
         except MissingDeviceError:
             raise MissingDeviceError(
                 f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
                 f"use Learner.load({str(folder)!r}, device='cpu')"
             ) from None
-        check_brought(folder, config, learner.brought, state)
+        check_brought(folder, config, own.network, state)
         learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
     return learner
 
 
-def copied(kind: type["Learner"], config: LearnerConfig, snapshot: Snapshot, network: nn.Module | None) -> "Learner":
+def copied(kind: type["Learner"], config: LearnerConfig, snapshot: Snapshot, own: Own) -> "Learner":
     """A learner in the state of a snapshot."""
-    learner = kind.from_config(config, network)
+    learner = kind.from_config(config, own.network, own.optimizer)
     learner.load_state_dict(snapshot.tree())
     return learner
