@@ -29,7 +29,7 @@ test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and 
 package:  ## wheel and source archive: built, looked into, installed into an empty environment and used
 	PYTHON=$(PYTHON) .ci/package
 
-torture: $(VENV)/.extras  ## kills, bad inputs, small disks, little memory, for MINUTES=30 (docs/reliability.md)
+torture: $(VENV)/.extras  ## kills, bad inputs, small disks, little memory, for MINUTES=30 (docs/explanation/reliability.md)
 	PYTHONPATH=tests $(BIN)/python -m torture $(if $(AGAIN),--again $(AGAIN),--minutes $(MINUTES))
 
 audit: $(VENV)/.installed  ## known advisories of the versions in constraints.txt; asks the public database
@@ -44,8 +44,8 @@ lint: $(VENV)/.installed  ## style, layers and types
 
 tables: $(VENV)/.installed  ## what is written from the records in results/
 	$(BIN)/s6mod runs adopt results
-	$(BIN)/s6mod table --write docs/reproduction.md
-	$(BIN)/s6mod study plug-in --write docs/plug-in.md
+	$(BIN)/s6mod table --write docs/reference/reproduction.md
+	$(BIN)/s6mod study plug-in --write docs/explanation/plug-in.md
 	$(BIN)/python benchmarks/readme.py
 	$(BIN)/python benchmarks/commits.py
 

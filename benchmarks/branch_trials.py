@@ -1,8 +1,8 @@
 """Ideas that could make the branch add to its control, as a branch ``trial`` and a method ``er-views``.
 
 They run like any other: python benchmarks/branch_trials.py train --branch trial --set branch.beta=0 --data cifar100
---memory 2000 --seeds 100-102. What came of them is in docs/analysis.md. ``er-views`` is ER that learns from two views
-of every image, the control for a branch that sees a second one.
+--memory 2000 --seeds 100-102. What came of them is in docs/laboratory/branch-on-cifar100.md. ``er-views`` is ER that
+learns from two views of every image, the control for a branch that sees a second one.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/results.md from the records of runs: python benchmarks/readme.py [--check]
+"""Write the tables of README.md and docs/explanation/results.md from records: python benchmarks/readme.py [--check]
 
 A number that no record supports cannot appear. Accuracies are those of the default engine. A row holds what is paired:
 the seeds that all its learners have.
@@ -164,7 +164,10 @@ def steps():
 def main():
     for page, tables in (
         (ROOT / "README.md", {"results": short()}),
-        (ROOT / "docs" / "results.md", {"results": accuracies(), "statistics": statistics(), "steps": steps()}),
+        (
+            ROOT / "docs" / "explanation" / "results.md",
+            {"results": accuracies(), "statistics": statistics(), "steps": steps()},
+        ),
     ):
         text = fresh = page.read_text(encoding="utf-8")
         for name, made in tables.items():

@@ -2,11 +2,11 @@
 
     python benchmarks/short_program.py LIBRARY SEEDS [NETWORK [STEPS]]
 
-LIBRARY is s6mod, avalanche or capymoa, each in an environment of its own (docs/defaults.md). The work: digits of
-scikit-learn, five tasks of two classes in the seed's order, one pass, batches of ten, a memory of 1000 images. NETWORK
-is mlp, the one that the library's own examples have, or resnet, the network of s6mod's preset; s6mod has only that.
-STEPS are those of the others for each batch: 1, as in their examples, or more, with 64 replayed images if they can.
-Seeds below 100 are judged by test images, others by training images that are held out.
+LIBRARY is s6mod, avalanche or capymoa, each in an environment of its own (docs/explanation/defaults.md). The work:
+digits of scikit-learn, five tasks of two classes in the seed's order, one pass, batches of ten, a memory of 1000
+images. NETWORK is mlp, the one that the library's own examples have, or resnet, the network of s6mod's preset; s6mod
+has only that. STEPS are those of the others for each batch: 1, as in their examples, or more, with 64 replayed images
+if they can. Seeds below 100 are judged by test images, others by training images that are held out.
 """
 
 import statistics

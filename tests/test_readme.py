@@ -22,7 +22,7 @@ from s6mod.methods import Method, base, methods
 from s6mod.runs.records import export
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 IDS = [page.name for page in PAGES]
 INTERFACES = "interfaces.md"
 
@@ -37,9 +37,9 @@ def blocks(page, *languages):
 def programs():
     """A README block is copied alone, so it runs alone; the blocks of another page run in order.
 
-    A block on interfaces runs alone as well, where its library is installed.
+    A block on interfaces runs alone as well, where its library is installed. Tutorials run as notebooks.
     """
-    for page in PAGES:
+    for page in (page for page in PAGES if page.parent.name != "tutorials"):
         found = blocks(page, "python")
         groups = [[block] for block in found] if page.name in ("README.md", INTERFACES) else [found] * bool(found)
         marks = [pytest.mark.extras] if page.name == INTERFACES else []
@@ -125,7 +125,7 @@ FIELD_TABLES = [
 
 
 def test_the_branch_has_its_table_of_fields():
-    assert "<!-- fields: s6mod.branch:S6MODConfig -->" in (ROOT / "docs" / "branch.md").read_text()
+    assert "<!-- fields: s6mod.branch:S6MODConfig -->" in (ROOT / "docs" / "reference" / "branch.md").read_text()
 
 
 @pytest.mark.parametrize(("page", "mark"), FIELD_TABLES)
@@ -143,7 +143,7 @@ def test_a_table_of_fields_lists_every_field_with_its_default_and_meaning(page, 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_the_page_on_runs_lists_what_a_run_writes():
-    page = ROOT / "docs" / "runs.md"
+    page = ROOT / "docs" / "reference" / "runs.md"
     text = page.read_text()
     names = run_program(page, blocks(page, "python"))
     folder, result = names["folder"], names["result"]
@@ -161,14 +161,15 @@ def test_the_page_on_runs_lists_what_a_run_writes():
 
 
 def test_the_page_on_design_lists_every_room():
-    listed = re.findall(r"^      (\w+(?:\.py|/)) ", (ROOT / "docs" / "design.md").read_text(), re.MULTILINE)
+    page = ROOT / "docs" / "explanation" / "design.md"
+    listed = re.findall(r"^      (\w+(?:\.py|/)) ", page.read_text(), re.MULTILINE)
     package = ROOT / "src" / "s6mod"
     rooms = [f"{room.parent.name}/" for room in package.glob("*/__init__.py")]
     assert sorted(listed) == sorted(rooms + [file.name for file in package.glob("[a-z]*.py")])
 
 
 def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_written():
-    text = (ROOT / "docs" / "design.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "design.md").read_text()
     verbs = {name: verb for name, verb in vars(Method).items() if inspect.isfunction(verb) and name[0] != "_"}
     signatures = [f"{name}({', '.join(list(inspect.signature(verb).parameters)[1:])})" for name, verb in verbs.items()]
     rows = table_after(text, "**Method.**")
@@ -180,6 +181,12 @@ def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_
     assert "fifteen verbs" in base.__doc__
     assert "Fifteen verbs." in text
     assert (len(verbs), must) == (15, ["plan", "draw", "losses"])
+
+
+def test_the_notebooks_are_what_the_tutorials_say():
+    script = ROOT / "docs" / "make_notebooks.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def anchors(page):

@@ -140,7 +140,8 @@ def test_the_page_in_docs_says_what_the_records_say(monkeypatch):
     monkeypatch.chdir(ROOT)
     question, written = plug_in(None, "cifar100", None), []
     monkeypatch.setattr("s6mod.analysis.carry_out.write_page", lambda study, *rest: written.append(study))
-    how = How(Path("runs"), [Path("results")], None, Means("cpu"), True, False, True, page=Path("docs/plug-in.md"))
+    page = Path("docs/explanation/plug-in.md")
+    how = How(Path("runs"), [Path("results")], None, Means("cpu"), True, False, True, page=page)
     carry_out(question, "0-2", None, how, lambda problems: None)
-    command = "plug-in --write docs/plug-in.md"
-    assert Path("docs/plug-in.md").read_text() == page_of(written[0], command, "images"), f"run s6mod study {command}"
+    command = f"plug-in --write {page}"
+    assert page.read_text() == page_of(written[0], command, "images"), f"run s6mod study {command}"

@@ -136,7 +136,7 @@ def test_a_key_without_its_path_is_found(call, words, hint):
 
 
 def test_docs_and_messages_install_extras_from_the_clone():
-    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.py")]
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py")]
     lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines() if "pip install" in line]
     assert len(lines) > 5
     assert [line for line in lines if re.search(r"pip install\W+s6mod\b", line)] == []

@@ -357,5 +357,5 @@ def test_a_method_that_only_stores_never_asks_its_branch(registered):
 def test_all_checks_are_run_and_listed():
     named = [name for name in vars(checks) if name.startswith("check_") and name != "check_method"]
     assert [check.__name__ for check in checks.ALL] == named
-    page = Path(__file__).parents[2] / "docs" / "own-method.md"
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "own-method.md"
     assert re.findall(r"^\| `(check_\w+)` \|", page.read_text(), re.MULTILINE) == named

@@ -15,7 +15,7 @@ def digits():
 
 
 def test_the_page_on_data_says_how_many_there_are(digits):
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "data.md").read_text()
     assert f"| `digits` | 10 | {len(digits.train_labels):,} + {len(digits.test_labels)} |" in page
 
 

@@ -185,7 +185,7 @@ def test_export_writes_what_a_run_has_trained_with_the_names_of_its_classes(call
 
 def test_the_programs_of_the_page_run_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2] / "docs" / "deploy.md"
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md"
     names = {"__name__": "__main__"}
     programs = re.findall(r"^```py\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     assert len(programs) == 3

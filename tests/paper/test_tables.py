@@ -213,7 +213,7 @@ def test_the_page_is_written_from_records_and_checked(store, tmp_path, monkeypat
 
 def test_the_published_page_is_what_the_records_say(monkeypatch, call):
     monkeypatch.chdir(ROOT)
-    code, _, err = call("table", "--write", "docs/reproduction.md", "--check")
+    code, _, err = call("table", "--write", "docs/reference/reproduction.md", "--check")
     assert code == 0, err
 
 

@@ -1,6 +1,6 @@
 """Counts the changes to what a step computes, bit by bit: results with the same number may be compared in pairs.
 
-It stands in the environment of every result. When to raise it is said in docs/design.md.
+It stands in the environment of every result. When to raise it is said in docs/explanation/design.md.
 """
 
 # number  since       what changed

@@ -70,7 +70,8 @@ def _receive(connection: Connection) -> Batch | None:
         batch: Batch | None = connection.recv()
     except S6modError as error:
         reason = (
-            f"{error} (other processes know parts of your own from plug-ins and --import alone: see docs/own-method.md)"
+            f"{error} (other processes know parts of your own from plug-ins and --import alone: "
+            "see docs/how-to/own-method.md)"
         )
         _tell(connection, Event("refused", reason=reason))
         return None

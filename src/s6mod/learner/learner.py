@@ -52,9 +52,10 @@ _BUILT = {field.name for field in fields(Parts)}
 class Learner(Answers):
     """Learns from a stream seen once, in small batches, with classes arriving over time.
 
-    >>> learner = Learner()
-    >>> learner.learn(x, y)          # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,), numbers or names
-    >>> learner.predict(x)           # labels (B,)
+    Examples:
+        >>> learner = Learner()
+        >>> learner.learn(x, y)      # images (B, C, H, W), uint8 or float in [0, 1]; labels (B,), numbers or names
+        >>> learner.predict(x)       # labels (B,)
 
     Without ``num_classes`` it grows as classes come. With it, labels are 0 ... num_classes - 1. Without a method it
     starts from the preset ``everyday``; with one, as in ``Learner("er", "s6mod")``, from the defaults of

@@ -1,4 +1,4 @@
-"""The page docs/reproduction.md: all tables, written by the program from public records and never by hand."""
+"""The page docs/reference/reproduction.md: all tables, written by the program from public records and never by hand."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,23 +11,28 @@ from s6mod.paper.tables import Filled
 MARK = b"<!-- Written by: s6mod table"  # on every such page
 HEAD = """# Reproduction
 
-<!-- Written by: s6mod table --write docs/reproduction.md. Do not edit. -->
+<!-- Written by: s6mod table --write docs/reference/reproduction.md. Do not edit. -->
 
-The paper's tables with our results beside its figures, from the records in [`results/`](../results). A verdict is by
-Welch's 95 % interval of our mean minus the paper's, which is an average of ten runs: *differs* if it excludes 0 with
-three seeds or more, *agrees* if it contains 0 and its half is at most 2 points, else *open*, with the number of seeds
-that would decide it, spread as ours are so far. Rows of different precision are never averaged, and a branch's gain is
-paired with its method's runs of the same precision and seeds. A control (`+confidence`, `+smoothing`) is a penalty of
-weight 1 on the base head without any branch: what S6MOD gains beyond it, its branch has earned. On CIFAR our presets
-for S6MOD differ from the paper and its released code, by choices made on seeds that are not reported here (OnPro takes
-over OCM's): the verdict of `er+s6mod` is then about our preset, and that of the row "published weights" about those.
-On ER, and on CIFAR-100 on all but MOSE, the preset's branch sees another augmentation of the samples than the base
-head does, as in the released code, and there is no L_Cont; OCM and OnPro have the released L_Diff, KL(Q || P), too. In
-rows "shared view" it sees that of the base head, beta is 0.5 and L_Diff the paper's, as in MOSE's preset and, on
-CIFAR-10, those of OCM and OnPro. On CIFAR-100 the pairs' presets have alpha = 0.5 and a strong L_DR; "alpha = 5" is
-the released one of OCM-CCLDC, "L_Diff alone" has the weights that were released for OnPro-CCLDC. Average forgetting is
-that of CCL-DC, but of MOSE for MOSE and MOE-MOSE, as in the published rows. What was tried and is not understood
-stands in [reproduction-notes.md](reproduction-notes.md); how to run any part of this in [sweeps.md](sweeps.md).
+The paper's tables with our results beside its figures, from the records in [`results/`](../../results). How to run any
+part of this: [sweeps](../how-to/sweeps.md). What was tried, and what is not understood:
+[the laboratory](../laboratory/reproduction-notes.md).
+
+* **Verdict.** By Welch's 95 % interval of our mean minus the paper's, which is an average of ten runs. *Differs*: it
+  excludes 0, with three seeds or more. *Agrees*: it contains 0 and its half is at most 2 points. Else *open*, with the
+  number of seeds that would decide it.
+* **Precision.** Rows of different precision are never averaged. A gain is paired with the method's runs of the same
+  precision and seeds.
+* **Controls.** `+confidence` and `+smoothing` are penalties of weight 1 on the base head, without any branch. What
+  S6MOD gains beyond them, its branch has earned.
+* **Presets.** On CIFAR most presets of S6MOD are ours, chosen on seeds that are not reported here (OnPro takes over
+  OCM's). The verdict of `er+s6mod` is about our preset; that of the row "published weights" about those.
+* **Views.** On ER, and on CIFAR-100 on all but MOSE, the preset's branch sees another augmentation of the samples than
+  the base head does, as in the released code, and there is no L_Cont. OCM and OnPro have the released L_Diff,
+  KL(Q || P), too. In rows "shared view" it sees that of the base head, beta is 0.5 and L_Diff the paper's; so it is in
+  MOSE's preset and, on CIFAR-10, those of OCM and OnPro.
+* **Pairs.** On CIFAR-100 their presets have alpha = 0.5 and a strong L_DR. "alpha = 5" is the released one of
+  OCM-CCLDC; "L_Diff alone" has the weights that were released for OnPro-CCLDC.
+* **Forgetting** is that of CCL-DC, but of MOSE for MOSE and MOE-MOSE, as in the published rows.
 
 """
 

@@ -1,6 +1,6 @@
 """Stored configurations, completed with what has been added since, and how two of them differ.
 
-How a record is found is told as a whole in docs/runs.md.
+How a record is found is told as a whole in docs/reference/runs.md.
 
 A record holds the whole configuration of its run as it was then. Fields may have been added since: ``complete`` fills
 them with their defaults, which keep the old behaviour, so that the record is still found by the present hash. Fields

@@ -1,7 +1,7 @@
 """The run store: run folders are the truth, and public records stand for runs made elsewhere.
 
 There is no index that could be wrong: a scan reads the small files of each run. How a record is found is told in
-docs/runs.md.
+docs/reference/runs.md.
 """
 
 import functools
