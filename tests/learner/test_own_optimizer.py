@@ -94,5 +94,7 @@ def test_what_a_step_cannot_use_is_told_at_the_first_batch(factory, why):
 
 
 def test_a_name_is_told_where_it_belongs():
-    with pytest.raises(ConfigError, match=r"a function of parameters as optimizer, got 'sgd'; give one such as .* name"):
+    with pytest.raises(
+        ConfigError, match=r"a function of parameters as optimizer, got 'sgd'; give one such as .* name"
+    ):
         Learner(optimizer="sgd")
