@@ -14,7 +14,7 @@ from s6mod.errors import ConfigError, InputError
 from s6mod.export import onnx_file, torch_file
 from s6mod.export.graph import Graph, traceable
 from s6mod.export.metadata import Metadata
-from s6mod.files import write_whole
+from s6mod.files import why_not, write_whole
 from s6mod.memory import ReplayMemory
 
 COMPARED = 64  # images of the memory, at most
@@ -61,8 +61,12 @@ def write(path: Path, predictor: Predictor, metadata: Metadata) -> Exported:
         payload = torch_file.content(plain, metadata)
         answer = _by_torch(payload)
     difference = max(_compared(expected[:size], *answer(images[:size])) for size in (1, len(images)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, payload)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, payload)
+    except OSError as error:
+        why, todo = why_not(error)
+        raise InputError(f"expected to write {len(payload):,} bytes to {path}, but {why}; {todo}") from None
     return Exported(path, len(payload), metadata, difference)
 
 

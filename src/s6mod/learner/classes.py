@@ -110,6 +110,12 @@ def _as_given(y: Labels) -> Any:
 def _name(value: Any, position: int) -> Name:
     value = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(
+                f"expected labels of Unicode, got {value!r} at position {position}; decode it as it is coded"
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InputError(f"expected labels of 64 bits, got {value} at position {position}; give it as a string")
         return value
     raise InputError(
         f"expected labels that are integers or strings, got {value!r} at position {position}; name the classes"

@@ -23,10 +23,9 @@ def export(learner: "Learner", path: str | Path, classes: Sequence[str] | None) 
     check_format(path)
     if learner.steps == 0:
         raise InputError("expected learn() before export(), got a learner that has seen nothing; learn first")
-    if classes is not None:
-        checked_names(classes, len(learner.classes))
     twin = _twin_of(learner)
-    return write(path, twin.predictor(), _described(twin, classes or twin.classes.texts))
+    names = checked_names(twin.classes.texts if classes is None else classes, len(twin.classes))
+    return write(path, twin.predictor(), _described(twin, names))
 
 
 def _twin_of(learner: "Learner") -> "Learner":
