@@ -19,9 +19,12 @@ def errors(share, images, seed=0):
 
 
 def fed(found, given, batch=10):
-    """The batches after which a rise was told."""
-    parts = [given[start : start + batch] for start in range(0, len(given), batch)]
-    return [number for number, part in enumerate(parts) if found.rose(part)]
+    """What is known afterwards, and the batches that told a rise."""
+    rises = []
+    for number, start in enumerate(range(0, len(given), batch)):
+        found = found.after(given[start : start + batch])
+        rises += [number] * found.rose
+    return found, rises
 
 
 def test_river_is_named_where_it_is_missing(monkeypatch):
@@ -34,19 +37,19 @@ class TestWithRiver:
     pytestmark = pytest.mark.extras
 
     def test_a_rise_is_told_once_soon_and_a_fall_is_not(self):
-        found = Drift()
-        assert fed(found, errors(0.9, 200) + errors(0.1, 600)) == []
-        (when,) = fed(found, errors(0.8, 300))
+        found, rises = fed(Drift(), errors(0.9, 200) + errors(0.1, 600))
+        assert rises == []
+        _, (when,) = fed(found, errors(0.8, 300))
         assert when <= 5
 
     def test_a_detector_made_anew_from_its_errors_goes_on_alike(self, monkeypatch):
         monkeypatch.setattr(drift, "KEPT", 100)
         found, told = Drift(), []
         stream = errors(0.1, 900) + errors(0.9, 100) + errors(0.1, 400) + errors(0.9, 100)
-        straight = fed(Drift(), stream)
+        _, straight = fed(Drift(), stream)
         for number in range(0, len(stream), 10):
-            found = Drift(found.errors)
-            told += [number // 10] * found.rose(stream[number : number + 10])
+            found = Drift(found.errors).after(stream[number : number + 10])
+            told += [number // 10] * found.rose
             assert len(found.errors) < 200
         assert told == straight
         assert len(straight) == 2

@@ -11,7 +11,6 @@ from s6mod.config import merge
 from s6mod.engine.checkpoint import Tree
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner.config import LearnerConfig
-from s6mod.learner.drift import check_package
 from s6mod.learner.own import Own
 from s6mod.methods import Method, methods
 from s6mod.networks.adapted import misfit
@@ -36,8 +35,6 @@ def checked(config: LearnerConfig, own: Own) -> LearnerConfig:
             f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
             "use 'given' and call end_task(), 'on_new_class' or 'drift'"
         )
-    if config.boundaries == "drift":
-        check_package()
     for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
         if chosen is not None and not kind.has_logits:
             raise ConfigError(

@@ -181,16 +181,17 @@ class Learner(Answers):
         tested = self._tested(images) if self.config.tests and self.steps > 0 else None
         if self.parts is not None and classes.capacity > self.parts.capacity:
             self._grow(self.parts, classes.capacity)
-        errors = [] if tested is None else (tested.argmax(1) != labels).int().tolist()
-        before = [] if self._drift is None else self._drift.errors
+        drift = self._drift
+        if drift is not None and tested is not None:
+            drift = drift.after((tested.argmax(1) != labels).int().tolist())
         try:
-            self._learn(images, labels, self._drift is not None and self._drift.rose(errors))
+            with memory_for(f"a batch of {len(images):,} images", "give smaller batches"):
+                self._learn(images, labels, drift is not None and drift.rose)
         except BaseException:
             if first:  # the next one may have another shape
                 self.image_shape = self.parts = None
-            if self._drift is not None:
-                self._drift = Drift(before)
             raise
+        self._drift = drift
         self.classes = classes
         if tested is not None:
             self._tally.count(labels, tested)
