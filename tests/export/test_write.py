@@ -1,4 +1,4 @@
-"""What is refused before anything is traced. What an export answers is tested with the extra, in ``extras``."""
+"""What is refused, and what travels with an export. What it answers, in every way to predict, is in ``extras``."""
 
 import json
 import sys
@@ -62,9 +62,10 @@ def test_the_samples_come_from_all_over_the_memory(learner):
 
 
 def test_a_learner_writes_itself_with_its_names_and_the_rule_for_resizing_and_goes_on_to_the_bit(tmp_path):
-    learner, beside = (small("er", num_classes=None, predict_by="ncm") for _ in range(2))
+    learner, beside = (small("er", num_classes=None, predict_by="ncm", test_then_train=True) for _ in range(2))
     for one in (learner, beside):
         one.learn(batch(0, (0,), 4)[0], ["cup", "pen", "key", "cup"])
+        one._tally.temperature.losses[44] = -1  # as if scores had been found to be half as sharp as they should be
     done, told = learner.export(tmp_path / "model.pt2"), {"s6mod": ""}
     module = torch.export.load(done.path, extra_files=told).module()
     images = batch(1, (0,), 5)[0]
@@ -72,7 +73,7 @@ def test_a_learner_writes_itself_with_its_names_and_the_rule_for_resizing_and_go
     assert [done.metadata.classes[label] for label in labels] == learner.predict(images).tolist()
     torch.testing.assert_close(probabilities, learner.predict_proba(images))
     about = json.loads(told["s6mod"])
-    assert (about["classes"], about["resizing"]) == (["cup", "pen", "key"], RESIZING)
+    assert (about["classes"], about["resizing"], about["temperature"]) == (["cup", "pen", "key"], RESIZING, 0.5)
     for one in (learner, beside):
         one.learn(*batch(2, (0, 1)))
     assert_same_tree(learner.state_dict(), beside.state_dict())
