@@ -7,7 +7,8 @@ that has just come are left out: they are surely taken for others, and would mak
 import torch
 from torch import Tensor
 
-SHARPNESS = 2.0 ** (torch.arange(-40, 41, dtype=torch.float64) / 4)  # 1 / temperature, a quarter of an octave apart
+# 1 / temperature, a quarter of an octave apart
+SHARPNESS = 2.0 ** (torch.arange(-40, 41, dtype=torch.float64, device="cpu") / 4)
 FRESH = 80  # images of a class that are tested before those count that follow
 DECAY = 0.999  # weight that an image loses with each that comes after it
 PULL = 0.01  # nats for each octave squared away from 1, as long as little was tested
