@@ -29,7 +29,7 @@ pytestmark = pytest.mark.extras
 
 PLUS = {"name": "s6mod", "variant": "plus"}
 COVERING = {
-    "head": ("er", None, {}),
+    "head, calibrated": ("er", None, {"test_then_train": True}),
     "nearest means, no classifier": ("scr", None, {}),
     "cosines among seen classes": ("pcr", None, {"predict_among": "seen"}),
     "all experts, normalised images": ("mose", None, {"predict_by": "moe", "statistics": "memory"}),
@@ -57,6 +57,9 @@ def test_onnxruntime_answers_like_the_learner_for_any_number_of_images(name, tmp
     method, branch, options = COVERING[name]
     side = 16 if name == "ETF head" else 8  # whose map has four positions to scan
     learner = run(small(method, branch, **options), 0, 4, side)
+    if learner.config.tests:
+        learner._tally.temperature.losses[44] = -1  # of the sharpness 2
+        assert learner.temperature == 0.5
     before = copy.deepcopy(learner).state_dict()
     done = learner.export(tmp_path / "model.onnx")
     assert_same_tree(learner.state_dict(), before)
