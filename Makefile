@@ -50,4 +50,4 @@ tables: $(VENV)/.installed  ## what is written from the records in results/
 	$(BIN)/python benchmarks/commits.py
 
 clean:
-	rm -rf $(VENV) demo runs
+	rm -rf $(VENV) .venv-interfaces-* demo runs
