@@ -194,9 +194,9 @@ def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_
     assert [name for name, row in zip(verbs, rows, strict=True) if "default: " not in row[2]] == must
     for told in (text, inspect.getdoc(Method)):
         assert re.search(r"`plan`+, `+draw`+ and `+losses`", told)
-    assert "fourteen verbs" in base.__doc__
-    assert "Fourteen verbs." in text
-    assert (len(verbs), must) == (14, ["plan", "draw", "losses"])
+    assert "fifteen verbs" in base.__doc__
+    assert "Fifteen verbs." in text
+    assert (len(verbs), must) == (15, ["plan", "draw", "losses"])
 
 
 def test_the_notebooks_are_what_the_tutorials_say():

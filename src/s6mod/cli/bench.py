@@ -46,7 +46,7 @@ def bench(
     """
     if growth and live:
         raise typer.BadParameter("expected --growth or --live, got both; run one after the other")
-    from s6mod.runs.bench import run_bench
+    from s6mod.runs.bench import Bench, run_bench
     from s6mod.runs.bench_growth import run_growth
     from s6mod.runs.bench_live import run_live
     from s6mod.runs.bench_values import bench_values
@@ -54,4 +54,5 @@ def bench(
     chosen = branches or (GROWTH if growth else LIVE if live else STEPS)
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, chosen))
     measured = run_growth if growth else run_live if live else run_bench
-    measured(names, with_branches, bench_values, width, seconds, device, precision, json_output, Console(emoji=False))
+    console = Console(emoji=False)
+    measured(Bench(names, with_branches, bench_values, width, seconds, device, precision, json_output, console))

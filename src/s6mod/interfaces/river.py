@@ -51,7 +51,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         return None if self.learner.steps == 0 else self.learner.predict(image).tolist()[0]
 
     def predict_proba_one(self, x: dict[str, Any], **kwargs: Any) -> dict[Name, float]:
-        """The learner's softmax, not calibrated, by label; nothing while nothing was learned."""
+        """The learner's probabilities by label; nothing while nothing was learned."""
         image = self._image(x)
         if self.learner.steps == 0:
             return {}
@@ -71,7 +71,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         return pd.Series(self.learner.predict(images), index=X.index)
 
     def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
-        """The learner's softmax, not calibrated: a column for each label."""
+        """The learner's probabilities: a column for each label."""
         import pandas as pd
 
         images = self._images(X)

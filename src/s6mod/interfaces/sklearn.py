@@ -87,7 +87,7 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self._fitted.predict(self._asked(X)))
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """The learner's softmax, not calibrated: (N, classes), columns in the order of ``classes_``."""
+        """The learner's probabilities: (N, classes), columns in the order of ``classes_``."""
         shares = np.asarray(self._fitted.predict_proba(self._asked(X)))
         names = columns(self._fitted)
         return shares[:, sorted(range(len(names)), key=lambda number: _order(names[number]))]

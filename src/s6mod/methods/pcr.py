@@ -14,14 +14,14 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from s6mod.branch.base import Seen, Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Peer, Plan, methods
 from s6mod.methods.replay import AmongSeen, ReplayConfig
 from s6mod.networks import Output
-from s6mod.networks.cosine import CosineResNet18
+from s6mod.networks.cosine import CosineAdapted, CosineResNet18
 from s6mod.precision import full_precision
 
 
@@ -54,6 +54,10 @@ class PCR(AmongSeen):
         """ResNet-18 with a head of proxies."""
         config = self.config
         return CosineResNet18(config.network, self.image_shape, self.num_classes, config.temperature)
+
+    def adapt(self, module: nn.Module) -> CosineAdapted:
+        """A person's module with a head of proxies."""
+        return CosineAdapted(module, self.image_shape, self.num_classes, self.config.temperature)
 
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
         """Memory and stream, each as it is and augmented."""

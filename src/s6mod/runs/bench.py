@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,6 +48,34 @@ REFERENCE_MS = {
     "onpro-ccldc": 431.0,
 }
 """Milliseconds per step of the public reference implementations, alone on one H200 (PyTorch 2.11, same sizes)."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is measured, on what, for how long, and how it is shown."""
+
+    methods: list[str]
+    branches: list[str]
+    values: Callable[[str, str], dict[str, Any]]  # the whole configuration of a method and a branch
+    width: int  # of the network
+    seconds: float  # for each learner, warm-up apart
+    device: str
+    precision: str
+    as_json: bool
+    console: Console
+
+    @cached_property
+    def known(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """The values of each method and branch; what is unknown, is refused."""
+        return {(name, branch): self.values(name, branch) for name in self.methods for branch in self.branches}
+
+    def facts(self, device: torch.device) -> dict[str, Any]:
+        """Where and how it was measured."""
+        return describe(device) | {"width": self.width, "precision": self.precision}
+
+    def contender(self, method: str, branch: str, capture: str) -> "Contender":
+        """One of them as a learner to be measured."""
+        return Contender(method, branch, capture, self.width, self.device, self.precision, self.known[method, branch])
 
 
 @dataclass(frozen=True)
@@ -103,28 +132,16 @@ class Measured:
     peak_bytes: int
 
 
-def run_bench(
-    names: list[str],
-    branches: list[str],
-    values: Callable[[str, str], dict[str, Any]],
-    width: int,
-    seconds: float,
-    device: str,
-    precision: str,
-    as_json: bool,
-    console: Console,
-) -> None:
+def run_bench(bench: Bench) -> None:
     """Milliseconds, images per second, share of the peak and memory of each learner; packed runs of the first method.
 
-    ``values`` gives the whole configuration of a method and a branch; where two come to the same, one is measured. A
-    method that refuses branches and teachers is measured alone.
+    Where a branch comes to the same as another, one of them is measured. A method that refuses branches and teachers is
+    measured alone.
     """
-    known = {
-        (name, branch): values(name, branch) for name in names for branch in branches
-    }  # what is unknown, is refused
+    known, branches = bench.known, bench.branches
     if "none" not in branches:
         raise ConfigError("expected 'none' among the branches, which the others are compared with; add it")
-    cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    cuda = bench.device.startswith("cuda") or (bench.device == "auto" and torch.cuda.is_available())
     if cuda:
         torch.set_num_threads(1)  # as in runs on a GPU
     peak = _peak_flops() if cuda else None
@@ -136,20 +153,21 @@ def run_bench(
         different = {repr(parts[branch]): branch for branch in reversed(branches)}.values()
         joins = [branch for branch in branches if methods[name].has_logits or branch.split("/")[0] == "none"]
         chosen = [branch for branch in joins if branch in different]
-        return [Contender(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
+        return [bench.contender(name, each, capture) for each in chosen]
 
-    for name in names:
-        rows += measure([each for capture in captures for each in contenders(name, capture)], seconds, peak)
-    packed = {contender.name: _packed(contender, seconds) for contender in contenders(names[0], "auto") if cuda}
-    facts = describe(torch.device("cuda" if cuda else "cpu")) | {"width": width, "precision": precision}
+    for name in bench.methods:
+        rows += measure([each for capture in captures for each in contenders(name, capture)], bench.seconds, peak)
+    first = contenders(bench.methods[0], "auto") if cuda else []
+    packed = {contender.name: _packed(contender, bench.seconds) for contender in first}
+    facts = bench.facts(torch.device("cuda" if cuda else "cpu"))
     facts["peak_tflops"] = None if peak is None else peak / 1e12
-    if as_json:
+    if bench.as_json:
         print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows], "packed": packed}, indent=1))
         return
-    console.print(_table(rows, facts))
+    bench.console.print(_table(rows, facts))
     for learner, by_count in packed.items():
         figures = ", ".join(f"{count}: {ms:.2f}" for count, ms in by_count.items())
-        console.print(f"{learner} captured, ms per step and run, by the number of runs side by side: {figures}")
+        bench.console.print(f"{learner} captured, ms per step and run, by the number of runs side by side: {figures}")
 
 
 def measure(contenders: list[Contender], seconds: float, peak: float | None) -> list[Measured]:
