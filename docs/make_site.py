@@ -29,7 +29,8 @@ from s6mod.teacher import teachers
 from s6mod.tuning.config import TuneConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS, COPY = ROOT / "docs", ROOT / "build" / "docs"
+DOCS, COPY, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "site"
+FETCHED = "https://unpkg.com/iframe-worker/shim"  # the theme's stand-in for workers; ours lies in the site
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
@@ -159,7 +160,8 @@ def copy() -> None:
         file = COPY / picture.relative_to(DOCS)
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(picture, file)
-    shutil.copyfile(DOCS / "site.css", COPY / "site.css")
+    for name in ("site.css", "worker.js"):
+        shutil.copyfile(DOCS / name, COPY / name)
 
 
 def check_menu() -> None:
@@ -171,14 +173,24 @@ def check_menu() -> None:
         sys.exit(f"expected every page in the menu of zensical.toml, got none for {', '.join(missing)}; add it there")
 
 
+def need_no_network() -> None:
+    """Let pages load scripts and styles from the site alone."""
+    for file in SITE.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        text = text.replace(FETCHED, os.path.relpath(SITE / "worker.js", file.parent))
+        if found := re.search(r"<(?:script|link)\b[^>]*\b(?:src|href)=\"?https?://[^>]*>", text):
+            sys.exit(f"expected a site that needs no network, got {found[0]} in {file.name}")
+        file.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Copy, fill, build."""
     check_menu()
     copy()
-    built = subprocess.run(  # noqa: S603 - our own words
-        [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"], cwd=ROOT
-    )
-    sys.exit(built.returncode)
+    words = [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"]
+    if code := subprocess.run(words, cwd=ROOT).returncode:  # noqa: S603 - our own words
+        sys.exit(code)
+    need_no_network()
 
 
 if __name__ == "__main__":
