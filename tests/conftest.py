@@ -23,6 +23,12 @@ gpu.hide()
 os.environ["S6MOD_DATA"] = str(Path(__file__).parent / "no data")  # whatever this machine has, tests see none of it
 
 
+def pytest_configure(config):
+    """Processes that run the tests look for a GPU themselves: the one that starts them hides none."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        gpu.show()
+
+
 def pytest_collection_finish():
     """Modules and tests stay to the end: the garbage collector need not go through them again and again."""
     gc.freeze()

@@ -8,14 +8,17 @@ from s6mod.data.digits import load_digits
 from s6mod.errors import ConfigError
 from s6mod.learner import LearnerConfig
 from s6mod.learner.config import LearnerOptions
-from s6mod.presets import CLASSES, datasets
+from s6mod.presets import CLASSES, datasets, words
 from s6mod.runs.cells import parse
+from s6mod.runs.compose import compose
 from s6mod.runs.config import RunConfig
 
 
 @pytest.mark.parametrize(
-    "cell", ["er+s6mod/cifar100/2000", "der++/cifar10/500", "mose/tiny-imagenet/5000", "scr/digits"]
-)
+    "cell",
+    ["er+s6mod/cifar100/2000", "der++/cifar10/500", "mose/tiny-imagenet/5000", "scr/digits", "best/cifar10/500",
+     "swift/cifar100/2000", "everyday/digits"],
+)  # fmt: skip
 def test_a_cell_gives_the_learner_that_its_run_has(cell):
     run = RunConfig.parse(parse(cell).values()).plain()
     learner = Learner.preset(cell).config.plain()
@@ -44,6 +47,24 @@ def test_options_of_a_word_are_changed_one_by_one():
     augment = Learner.preset("everyday", num_classes=3, method={"augment": {"scale": [0.5, 1.0]}}).config.method.augment
     usual = Learner.preset("everyday", num_classes=3).config.method.augment
     assert augment == usual.model_copy(update={"scale": (0.5, 1.0)})
+
+
+@pytest.mark.parametrize("word", words())
+def test_a_word_means_the_same_as_a_preset_in_a_cell_and_as_a_method(word):
+    alone = Learner.preset(word, num_classes=100, memory_size=2000).config
+    cell = parse(f"{word}/cifar100/2000")
+    assert (cell.method, cell.teacher) == (alone.method.name, getattr(alone.teacher, "name", "none"))
+    named = compose({"method": word, "data": "cifar100"})
+    assert RunConfig.parse(cell.values()).hash == named.hash
+    learner = named.plain()
+    assert alone.plain() == {name: learner[name] for name in alone.plain()} | {"num_classes": 100}
+
+
+def test_a_word_s_learner_can_be_changed():
+    changed = compose({"method": "best", "teacher": "none", "data": "cifar100"}, assignments=["method.network.width=8"])
+    assert (changed.method.name, changed.method.network.width, changed.teacher) == ("mose", 8, None)
+    assert changed.predict_by == "heads"
+    assert parse("best/cifar100/2000/average=0.9").values()["average"] == 0.9
 
 
 @pytest.mark.parametrize(

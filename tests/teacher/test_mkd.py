@@ -1,6 +1,7 @@
 """MKD: its loss and its copy by their formulas, and what every plug-in must keep to."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +18,6 @@ from s6mod.teacher.mkd import divergence
 assert Duo  # registers the method "duo"
 
 S6MOD = {"name": "s6mod", "view": "fresh"}
-OWN_VIEW = ("pcr",)  # their taps do not hold what the logits are of
 RATE = 0.25
 
 
@@ -52,18 +52,50 @@ def test_on_er_the_copy_s_answer_to_the_augmented_batch_teaches_both_the_augment
     assert len(step.inputs) == 2
 
 
-@pytest.mark.parametrize("method", OWN_VIEW)
-def test_where_the_method_s_view_is_not_told_a_fresh_one_is_learned_and_taught(method):
+def test_where_a_tap_tells_no_view_a_fresh_one_is_learned_and_taught():
+    learner = learners.run(taught(), 0, 3)
+    (peer,), (other,) = learner.peers, learner.teaching.modules
+    step = learners.untaken(learner, *learners.batch(3, (2, 3)))
+    passes = []
+    hook = peer.network.register_forward_hook(lambda _, args, out: passes.append((args[0], out.logits)))
+    terms = learner.teaching.losses(0, replace(step.tap, seen=None))
+    hook.remove()
+    (view, fresh), (_, plain) = passes
+    assert not torch.equal(view, step.inputs[0])
+    torch.testing.assert_close(terms["ce"], F.cross_entropy(fresh, step.tap.targets.labels))
+    answer = copy.deepcopy(other)(view).logits
+    torch.testing.assert_close(terms["kd"], 5.5 / 2 * sum(by_hand(answer, logits, 4) for logits in (fresh, plain)))
+
+
+@pytest.mark.parametrize(("method", "heads"), [("pcr", 1), ("mose", 4)])
+def test_a_pass_that_holds_the_samples_both_ways_is_taught_as_it_is_each_head_by_its_own(method, heads):
     learner = learners.run(taught(method), 0, 3)
     teacher = copy.deepcopy(learner.teaching.modules[0])
     step = learners.untaken(learner, *learners.batch(3, (2, 3)))
-    own, fresh, plain = step.outputs[:-2], step.outputs[-2], step.outputs[-1]
-    assert len(own) == 2
-    assert not torch.equal(step.inputs[-2], torch.cat(step.inputs[:-2]))
-    torch.testing.assert_close(step.terms["teacher/ce"], F.cross_entropy(fresh.logits, step.tap.targets.labels))
-    answer = teacher(step.inputs[-2]).logits
-    expected = 5.5 / 2 * sum(by_hand(answer, out.logits, 4) for out in (fresh, plain))
-    torch.testing.assert_close(step.terms["teacher/kd"], expected)
+    view = torch.cat(step.inputs)
+    logits = torch.cat([out.heads.reshape(len(out.heads), heads, 6) for out in step.outputs])
+    assert len(view) == len(step.tap.logits)  # no pass but the method's own
+    first = len(step.inputs[0]) if method == "pcr" else 4 * (learners.STREAM + len(step.plan.rows["new"]))
+    plain, augmented = [], []
+    for rows in torch.arange(len(view)).tensor_split([first]):
+        plain.append(rows[: len(rows) // 2])
+        augmented.append(rows[len(rows) // 2 :])
+    answer = teacher(view[torch.cat(augmented)]).heads.reshape(-1, heads, 6)
+    expected = sum(
+        by_hand(answer[:, head], logits[torch.cat(half), head], 4)
+        for half in (augmented, plain)
+        for head in range(heads)
+    )
+    torch.testing.assert_close(step.terms["teacher/kd"], 5.5 / 2 * expected)
+    assert "teacher/ce" not in step.terms
+
+
+def test_the_plain_samples_may_be_left_out():
+    learner = learners.run(taught(teacher={"unaugmented": False}), 0, 3)
+    teacher = copy.deepcopy(learner.teaching.modules[0])
+    step = learners.untaken(learner, *learners.batch(3, (2, 3)))
+    (view,) = step.inputs
+    torch.testing.assert_close(step.terms["teacher/kd"], 5.5 * by_hand(teacher(view).logits, step.tap.logits, 4))
 
 
 def test_the_copy_starts_as_the_network_and_its_parameters_follow_at_the_rate_while_its_buffers_are_its_own():

@@ -48,21 +48,39 @@ def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What a method's own pass has of the tap's samples, for a teacher: an augmented view and what the network said."""
+
+    view: Tensor  # (B, channels, H, W) floats
+    logits: Tensor  # (B, num_classes) of the view, gradient attached; (B, E, num_classes) of a network with E heads
+    plain: Tensor | None = None  # the same of the samples un-augmented, where the pass held them too
+
+    @classmethod
+    def both(cls, view: Tensor, logits: Tensor, split: int) -> "Seen":
+        """Of a pass over two sets, each [plain ; augmented]; the first has ``split`` rows."""
+        (_, augmented), (plain, answers) = (
+            [torch.cat(parts) for parts in zip(*(rows.tensor_split(2) for rows in sets), strict=True)]
+            for sets in ((rows[:split], rows[split:]) for rows in (view, logits))
+        )
+        return cls(augmented, answers, plain)
+
+
+@dataclass(frozen=True)
 class Tap:
     """What the cross-entropy of a method saw in this step.
 
     ``again()`` gives the feature map of the same samples in the same network under a fresh augmentation; a branch that
     wants its own view calls it, others never do. Called again, it gives another view.
 
-    A teacher, which has a network of its own, wants what goes into one: ``seen``, the images that the logits are of,
-    where the method told them, and ``fresh()``, which makes another view of the same samples.
+    A teacher, which has a network of its own, wants what goes into one: ``seen()``, an augmented view that the method's
+    pass held, where the method told it, and ``fresh()``, which makes another view of the same samples.
     """
 
     feature_map: Tensor  # (B, C, H, W), the backbone's last map, gradient attached
     logits: Tensor  # (B, num_classes) of the base head, gradient attached
     targets: Targets
     again: Callable[[], Tensor]
-    seen: Tensor | None = None  # (B, channels, H, W) floats
+    seen: Callable[[], Seen] | None = None
     fresh: Callable[[], Tensor] | None = None
 
 

@@ -14,7 +14,8 @@ Method = Annotated[
     str | None,
     typer.Option(
         help="Method: er, ocm, onpro, mose, finetune, er-ace, scr, pcr, er-lwf, der, der++, agem, mir, gdumb; pairs: "
-        "er-ccldc, ocm-ccldc, onpro-ccldc, er-ace-ccldc or der++-ccldc (default: er).",
+        "er-ccldc, ocm-ccldc, onpro-ccldc, er-ace-ccldc or der++-ccldc; or a word for a whole learner: best, swift, "
+        "everyday (default: er).",
         autocompletion=options.complete_method,
         rich_help_panel=WHAT,
     ),

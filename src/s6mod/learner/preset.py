@@ -1,6 +1,7 @@
 """A learner's configuration from a preset and what is changed of it.
 
-A preset is a word (``everyday``), or a cell, METHOD[+BRANCH][+TEACHER]/DATA[/MEMORY], whose published setting is meant.
+A preset is a word (``everyday``, ``best``), or a cell, METHOD[+BRANCH][+TEACHER]/DATA[/MEMORY], whose published setting
+is meant. A word may stand in a cell, as in ``best/cifar100/2000``: its values lie on top of the data set's.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from s6mod.config import Config, merge, nearest
 from s6mod.errors import ConfigError
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods import methods
-from s6mod.presets import CLASSES, learner_preset, preset
+from s6mod.presets import CLASSES, learner_preset, preset, words
 from s6mod.teacher import teachers
 
 EVERYDAY = "everyday"  # what a learner starts from that is told no method
@@ -29,8 +30,16 @@ def composed(name: str, given: Mapping[str, Any]) -> LearnerConfig:
     return LearnerConfig.parse(merge(values, {name: _plain(name, value) for name, value in given.items()}))
 
 
+def worded(learner: str) -> dict[str, Any]:
+    """The values of a word that stands for a learner, and nothing for any other name."""
+    return learner_preset(learner) if learner in words() else {}
+
+
 def split_learner(learner: str) -> tuple[str, str, str]:
-    """The method, the branch and the teacher in METHOD[+BRANCH][+TEACHER]; what is not there is "none"."""
+    """Method, branch and teacher of METHOD[+BRANCH][+TEACHER] or of a word; what is not there is "none"."""
+    if values := worded(learner):
+        method, branch, teacher = (values.get(part, {}).get("name", "none") for part in PARTS)
+        return method, branch, teacher
     method, teacher = learner, "none"
     if (last := _last(method)) != "none" and last not in branches and last in teachers:
         method, teacher = method.removesuffix(f"+{last}"), last
@@ -56,7 +65,7 @@ def _of_cell(name: str) -> dict[str, Any]:
         )
     method, branch, teacher = split_learner(learner)
     values = preset(method, branch, data, int(memory[0]) if memory else None, teacher)
-    return values | {"num_classes": CLASSES[data]}
+    return merge(values, worded(learner)) | {"num_classes": CLASSES[data]}
 
 
 def _plain(name: str, value: Any) -> Any:

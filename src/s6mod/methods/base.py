@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from s6mod.augment import to_float
-from s6mod.branch.base import Branch, Tap, Targets
+from s6mod.branch.base import Branch, Seen, Tap, Targets
 from s6mod.config import Config
 from s6mod.errors import InputError
 from s6mod.memory import ReplayMemory, Reservoir
@@ -135,10 +135,12 @@ class Peer(nn.Module):
         """
         if self.branch is None or not (self.branch.wants_fresh_view and self.network.joint_views):
             out = self.network(view)
-            return out, replace(self.tap(out, targets, fresh), seen=view)
+            return out, replace(self.tap(out, targets, fresh), seen=lambda: Seen(view, out.heads))
         out, (second,) = self.network(torch.cat([view, fresh()]), views=2)
         tap, waiting = self.tap(out, targets, fresh), [second]
-        return out, replace(tap, seen=view, again=lambda: waiting.pop() if waiting else tap.again())
+        return out, replace(
+            tap, seen=lambda: Seen(view, out.heads), again=lambda: waiting.pop() if waiting else tap.again()
+        )
 
     def state_tree(self) -> dict[str, Any]:
         """The state of each part there is, by name."""

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from s6mod.branch.base import Tap, Targets
+from s6mod.branch.base import Seen, Tap, Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
 from s6mod.methods.replay import ReplayConfig, ReplayMethod
@@ -104,12 +104,13 @@ def _distance(logits: Tensor, z: Tensor) -> Tensor:
 def first(tap: Tap, count: int) -> Tap:
     """What a tap of ``peer.look`` has of its first samples."""
     assert tap.fresh is not None
-    labels, fresh = Targets(tap.targets.labels[:count]), tap.fresh
+    assert tap.seen is not None
+    labels, fresh, seen = Targets(tap.targets.labels[:count]), tap.fresh, tap.seen
     return Tap(
         tap.feature_map[:count],
         tap.logits[:count],
         labels,
         lambda: tap.again()[:count],
-        None if tap.seen is None else tap.seen[:count],
+        lambda: Seen(seen().view[:count], seen().logits[:count]),
         lambda: fresh()[:count],
     )

@@ -8,7 +8,7 @@ classes of the task alone. The nearest class mean predicts: by the deepest exper
 or by those of all (`moe`, MOE-MOSE). The first batch of a run is only stored.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import TransformLayers, TransformLayersConfig, augmentation
-from s6mod.branch.base import Targets
+from s6mod.branch.base import Seen, Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, OptimizerConfig, Peer, Plan, Task, methods
 from s6mod.methods.expert_losses import cross_entropy, distillation, supervised_contrastive
@@ -140,7 +140,7 @@ class MOSE(NormalisedMethod):
             "distil": distillation(out.student, out.features[:, :DEEPEST]),
         }
         tap = peer.tap(out, views.targets, lambda: self._view(views.images, views.split, generator))
-        return Losses(terms, tap)
+        return Losses(terms, replace(tap, seen=lambda: Seen.both(views.view, out.heads, split)))
 
     def reference(self, features: list[Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
         """Unit class means (num_classes, 4, F) of the experts' unit features, and which classes are present.

@@ -9,14 +9,14 @@ first batch of a run is only stored; boundaries mean nothing. A branch sees all 
 classes as their logits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from s6mod.branch.base import Targets
+from s6mod.branch.base import Seen, Targets
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
 from s6mod.methods.replay import ReplayConfig, ReplayMethod
@@ -85,6 +85,7 @@ class PCR(ReplayMethod):
         passes: list[Output] = [peer.network(part) for part in (views.view[: 2 * k], views.view[2 * k :])]
         out = Output(*(torch.cat(parts) for parts in zip(*passes, strict=True)))
         tap = peer.tap(out, views.targets, lambda: self._view(views.images, k, generator))
+        tap = replace(tap, seen=lambda: Seen.both(views.view, out.heads, 2 * k))
         return Losses({"proxy": proxy_loss(out.logits, views.targets.labels)}, tap, carry=views.seen)
 
     def commit(self, carries: list[Tensor]) -> None:

@@ -14,6 +14,11 @@ class Output(NamedTuple):
     features: Tensor  # (B, F), pooled
     logits: Tensor  # (B, num_classes)
 
+    @property
+    def heads(self) -> Tensor:
+        """The logits of all heads: here of the one there is."""
+        return self.logits
+
 
 class Network(nn.Module):
     """A backbone with its head: ``trunk`` makes the feature map, ``read`` an Output of it. A ``forward`` may do both.

@@ -37,6 +37,11 @@ class ExpertsOutput(NamedTuple):
     projections: Tensor  # (B, 4, P)
     student: Tensor  # (B, F): the deepest feature, adapted to be compared with the others
 
+    @property
+    def heads(self) -> Tensor:
+        """The logits of all heads: those of the experts."""
+        return self.expert_logits
+
 
 class ExpertsResNet18(Network):
     """ResNet-18 with an expert at each stage."""

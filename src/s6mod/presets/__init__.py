@@ -1,8 +1,8 @@
 """Presets: readable YAML, one file for the data sets, one for each method or plug-in that differs.
 
 A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. ``learners`` has
-settings that are made for no data set, by a word. Nothing here imports torch: what the values mean is known to the
-configuration classes alone.
+settings that are made for no data set, by a word; where a data set is named too, they lie on top of its preset. Nothing
+here imports torch: what the values mean is known to the configuration classes alone.
 """
 
 import functools
@@ -43,6 +43,11 @@ def preset(method: str, branch: str, data: str, memory_size: int | None, teacher
             for setting in settings:
                 values = merge(values, {part: _read(name).get(group, {}).get(setting, {})})
     return values
+
+
+def words() -> tuple[str, ...]:
+    """Words that stand for a whole learner: a method with plug-ins and settings."""
+    return tuple(_read("learners"))
 
 
 def learner_preset(word: str) -> dict[str, Any]:

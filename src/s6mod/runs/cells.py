@@ -2,12 +2,14 @@
 
     METHOD[+BRANCH][+TEACHER]/DATA/MEMORY[/KEY=VALUE ...]
 
-such as ``onpro+s6mod/cifar100/2000`` or ``onpro+s6mod/cifar100/2000/beta=5``: a bare key is a field of the run itself
-(``statistics``, ``boundaries``) or else an option of the branch, a dotted one any field of the configuration.
-``moe-mose`` names results, not trainings: it is what the experts of a training of ``mose`` predict together. Own data
-has the name of its file or folder, as in ``er/photos/500``.
+such as ``onpro+s6mod/cifar100/2000`` or ``onpro+s6mod/cifar100/2000/beta=5``. A bare key is a field of the run itself
+(``statistics``, ``boundaries``) or else an option of the branch, a dotted one any field of the configuration. A word
+for a learner (``best/cifar100/2000``) stands for its method, its plug-ins and changes. ``moe-mose`` names results, not
+trainings: it is what the experts of a training of ``mose`` predict together. Own data has the name of its file or
+folder, as in ``er/photos/500``.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from s6mod.data import default_root
 from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError
 from s6mod.files import expanded
-from s6mod.learner.preset import split_learner
+from s6mod.learner.preset import PARTS, split_learner, worded
 from s6mod.methods import methods
 from s6mod.presets import datasets, preset
 from s6mod.runs.completion import run_defaults
@@ -104,7 +106,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     """
     learner, *rest = text.strip().split("/")
     method, branch, teacher = split_learner(learner)
-    changes = tuple(part for part in rest if "=" in part)
+    changes = (*_changes(worded(learner)), *(part for part in rest if "=" in part))
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
         raise ConfigError(f"expected METHOD[+BRANCH][+TEACHER]/DATA/MEMORY, got {text!r}; leave out {place[2]!r}")
@@ -126,6 +128,15 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     if branch == "none" and any(whole_field(change) != change for change in changes):
         raise ConfigError(f"expected a branch for the options in {text!r}, got none; name it or the whole field")
     return Cell(method, branch, name, memory, changes, root, teacher)
+
+
+def _changes(values: dict[str, Any], key: str = "") -> Iterator[str]:
+    """KEY=VALUE of every value in a tree, but for the names of method, branch and teacher."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _changes(value, f"{key}{name}.")
+        elif (key, name) not in {(f"{part}.", "name") for part in PARTS}:
+            yield f"{key}{name}={json.dumps(value)}"
 
 
 def parse_all(

@@ -11,6 +11,7 @@ from s6mod.data.catalog import spell
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import ConfigError, DataError
 from s6mod.files import expanded
+from s6mod.learner.preset import worded
 from s6mod.presets import datasets, preset
 from s6mod.runs.config import RunConfig
 
@@ -26,6 +27,8 @@ def compose(
 ) -> RunConfig:
     """Defaults, then the preset of what was chosen, then the file, the fields given, the place, ``key=value``.
 
+    A word for a learner in place of a method stands for values that lie on top of the preset.
+
     Later ones win. Fields that are None are not given.
     """
     chosen = _named(read_yaml(file) if file is not None else {})
@@ -33,6 +36,9 @@ def compose(
     chosen = merge(chosen, place or {})
     for assignment in assignments:
         chosen = merge(chosen, _named(assign({}, assignment)))
+    method = chosen.get("method")
+    if isinstance(method, dict) and (word := worded(str(method.get("name")))):
+        chosen = merge(word, chosen | {"method": {key: value for key, value in method.items() if key != "name"}})
 
     def name(part: str, default: str) -> str:
         named = chosen.get(part)

@@ -3,9 +3,10 @@
     L_MKD = w / 2 (KL(g_T(A s), g(A s)) + KL(g_T(A s), g(s)))    KL of softmaxes at temperature T, times T^2
     w_T += r (w - w_T)                                            after each step, from w_T = w on
 
-with w = 5.5, T = 4 and r = 0.01. s are the samples of the method's tap: [m; x] on ER. A s is the view that the method's
-cross-entropy saw. Where the tap does not hold that view it is a fresh one, and CE(g(A s)) is added. The mean of both
-networks' parameters predicts.
+with w = 5.5, T = 4 and r = 0.01. s are the samples of the method's tap: [m; x] on ER. A s is a view that the method's
+pass held, and so is s itself on methods that learn from both; otherwise s takes a pass of its own. Where the tap holds
+no view, A s is a fresh one, and CE(g(A s)) is added. The KL of a network with several heads is the sum over them. The
+mean of both networks' parameters predicts.
 """
 
 from typing import Literal
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from s6mod.augment import unaugmented
-from s6mod.branch.base import Tap
+from s6mod.branch.base import Seen, Tap
 from s6mod.errors import InputError
 from s6mod.networks import Network
 from s6mod.precision import full_precision
@@ -29,6 +30,9 @@ class MKDConfig(TeacherConfig):
     name: Literal["mkd"] = "mkd"
     weight: float = Field(5.5, ge=0, description="w of the mean of both distillations; 0: the copy only follows")
     temperature: float = Field(4.0, gt=0, description="T, by which both networks' logits are divided")
+    unaugmented: bool = Field(
+        True, description="whether the un-augmented samples are taught too; without, a step costs less"
+    )
 
 
 @teachers.register("mkd")
@@ -39,7 +43,7 @@ class MKD(Teacher):
     config: MKDConfig
 
     def losses(self, network: Network, copy: Network, tap: Tap) -> dict[str, Tensor]:
-        """A pass of the copy, one of the network un-augmented and, where the tap does not hold its view, another."""
+        """A pass of the copy, and of the network for what its own pass did not hold."""
         if self.config.weight == 0:  # no pass: what BatchNorm averages stays the method's
             return {}
         if tap.fresh is None:
@@ -48,21 +52,24 @@ class MKD(Teacher):
                 "make it by peer.look or peer.tap"
             )
         terms: dict[str, Tensor] = {}
-        view, logits = tap.seen, tap.logits
-        if view is None:
+        if tap.seen is not None:
+            seen = tap.seen()
+        else:
             view = tap.fresh()
-            logits = network(view).logits
-            terms["ce"] = F.cross_entropy(logits.float(), tap.targets.soft(logits.shape[1]))
+            seen = Seen(view, network(view).heads)
+            terms["ce"] = F.cross_entropy(seen.logits.float(), tap.targets.soft(seen.logits.shape[1]))
         with torch.no_grad():
-            taught = copy(view).logits
-        with unaugmented():
-            plain = tap.fresh()
-        distilled = [divergence(taught, each, self.config.temperature) for each in (logits, network(plain).logits)]
+            taught = copy(seen.view).heads
+        learned = [seen.logits]
+        if self.config.unaugmented:
+            with unaugmented():
+                learned.append(network(tap.fresh()).heads if seen.plain is None else seen.plain)
+        distilled = [divergence(taught, each, self.config.temperature) for each in learned]
         return terms | {"kd": self.config.weight * torch.stack(distilled).mean()}
 
 
 @full_precision
 def divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(softmax(teacher / T), softmax(student / T)) of logits (B, C), mean over samples."""
-    log_p, log_q = ((logits / temperature).log_softmax(1) for logits in (teacher, student))
+    """T^2 KL(softmax(teacher / T), softmax(student / T)) of logits (B, ..., C), mean over samples, sum over heads."""
+    log_p, log_q = ((logits / temperature).log_softmax(-1) for logits in (teacher, student))
     return temperature**2 * F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
