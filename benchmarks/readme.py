@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/explanation/results.md from records: python benchmarks/readme.py [--check]
+"""Write tables of README.md and of pages in docs/explanation from records: python benchmarks/readme.py [--check]
 
 A number that no record supports cannot appear. Accuracies are those of the default engine. A row holds what is paired:
 the seeds that all its learners have.
@@ -16,7 +16,7 @@ from s6mod.paper.estimate import ENOUGH, Estimate, paired
 from s6mod.paper.published import METHODS, other_settings, table
 from s6mod.paper.render import MIXED, NOTE, gain_text
 from s6mod.paper.tables import Results, mixed
-from s6mod.runs.cells import SHARED, Cell
+from s6mod.runs.cells import SHARED, Cell, parse
 from s6mod.runs.completion import complete, setting
 from s6mod.runs.store import scan
 
@@ -64,6 +64,35 @@ def short():
         name = f"{DATA[data]}, M = {memory}"
         rows.append(line(name, *means(runs), over_base, published, over_penalty, seeds(runs)))
     return with_note(rows)
+
+
+def strongest():
+    """The word ``best`` beside the best row that the paper has for a setting, whatever its method."""
+    results = Results(scan([ROOT / "results"]).finished)
+    published = [each for section in table("1").sections for each in section.lines if each.paper is not None]
+    rows = ["| | best | less its 95 % half-width | seeds | the paper's best row | MOE-MOSE, ours |"]
+    rows += ["|---|---|---|---|---|---|"]
+    for data, memory in SHOWN:
+        runs = of(results, parse(f"best/{data}/{memory}"))
+        if len(runs) < ENOUGH:
+            continue
+        found = Estimate.of([value for _, value in runs.values()])
+        paper = max(
+            (each for each in published if (each.cell.data, each.cell.memory) == (data, memory)),
+            key=lambda each: each.paper[0],
+        )
+        base = of(results, Cell("moe-mose", "none", data, memory))
+        rows.append(
+            line(
+                f"{DATA[data]}, M = {memory}",
+                f"**{accuracy(found)}**",
+                f"{found.mean - found.half:.2f}",
+                str(found.n),
+                f"{paper.paper[0]:.2f} ({paper.cell.learner})",
+                accuracy(Estimate.of([value for _, value in base.values()])) if base else "",
+            )
+        )
+    return "\n".join(rows)
 
 
 def of_shared_seeds(results, ours):
@@ -168,6 +197,7 @@ def main():
             ROOT / "docs" / "explanation" / "results.md",
             {"results": accuracies(), "statistics": statistics(), "steps": steps()},
         ),
+        (ROOT / "docs" / "explanation" / "strongest.md", {"strongest": strongest()}),
     ):
         text = fresh = page.read_text(encoding="utf-8")
         for name, made in tables.items():

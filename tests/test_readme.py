@@ -183,6 +183,16 @@ def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_
     assert (len(verbs), must) == (14, ["plan", "draw", "losses"])
 
 
+def test_every_page_is_in_the_menu_of_the_site(monkeypatch):
+    specification = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "make_site.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    module.check_menu()
+    monkeypatch.setattr(module, "pages", lambda: {ROOT / "new.md": Path("how-to/new.md")})
+    with pytest.raises(SystemExit, match=r"got none for how-to/new\.md"):
+        module.check_menu()
+
+
 def test_the_notebooks_are_what_the_tutorials_say():
     script = ROOT / "docs" / "make_notebooks.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
