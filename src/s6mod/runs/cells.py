@@ -23,7 +23,7 @@ from s6mod.errors import ConfigError
 from s6mod.files import expanded
 from s6mod.learner.preset import PARTS, split_learner, worded
 from s6mod.methods import methods
-from s6mod.presets import datasets, preset
+from s6mod.presets import datasets, preset, words
 from s6mod.runs.completion import run_defaults
 from s6mod.teacher import teachers
 
@@ -114,7 +114,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     if place and place[0] != name:
         name, root = place[0], None
     if method not in SHARED and method not in methods:
-        raise _unknown("method", method, text, methods.hint(method, *SHARED))
+        raise _unknown("method", method, text, methods.hint(method, *SHARED, *words()))
     if branch != "none" and branch not in branches:
         raise _unknown("branch", branch, text, branches.hint(branch, "none", *teachers.registered(outside=False)))
     if root is None and name not in datasets():
