@@ -107,13 +107,12 @@ def fields() -> str:
         text += [f"## {group or 'The run itself'}", _field_table(rows)]
     er = _fields(methods["er"].config_class, "method.")
     text += ["## method er", _field_table(er)]
-    for name in methods.registered(outside=False):
+    for name in (name for name in methods.registered(outside=False) if name != "er"):
         own = _fields(methods[name].config_class, "method.")
         differs = {key: row for key, row in own.items() if er.get(key) != row}
         lacks = ", ".join(f"`{key}`" for key in er if key not in own)
         told = f"As `er`{f', without {lacks}' if lacks else ''}{', but:' if differs else '.'}"
-        if name != "er":
-            text += [f"## method {name}", told, _field_table(differs) if differs else ""]
+        text += [f"## method {name}", told, _field_table(differs) if differs else ""]
     for key, registry in (("branch", branches), ("teacher", teachers)):
         for name in registry.registered(outside=False):
             text += [f"## {key} {name}", _field_table(_fields(registry[name].config_class, f"{key}."))]
