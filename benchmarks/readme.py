@@ -14,8 +14,8 @@ from statistics import fmean
 from s6mod.decimals import difference, spread
 from s6mod.paper.estimate import ENOUGH, Estimate, paired
 from s6mod.paper.published import METHODS, other_settings, table
-from s6mod.paper.render import MIXED, NOTE, gain_text
-from s6mod.paper.tables import Results, mixed
+from s6mod.paper.render import gain_text, notes
+from s6mod.paper.tables import Results, sides
 from s6mod.runs.cells import SHARED, Cell, parse
 from s6mod.runs.completion import complete, setting
 from s6mod.runs.store import scan
@@ -117,7 +117,7 @@ def line(*texts):
 
 
 def with_note(rows):
-    return "\n".join([*rows, "", f"{NOTE}."] if any(MIXED in text for text in rows) else rows)
+    return "\n".join([*rows, *(text for note in notes(rows) for text in ("", f"{note}."))])
 
 
 def means(runs):
@@ -140,8 +140,8 @@ def gain(ours, base):
         return ""
     if found.n < ENOUGH:
         found = replace(found, half=None)
-    sides = ({seed: run for seed, (run, _) in each.items()} for each in (ours, base))
-    text = gain_text(found, mixed(*sides), " ")
+    both = ({seed: run for seed, (run, _) in each.items()} for each in (ours, base))
+    text = gain_text(found, sides(*both), " ")
     return f"**{text}**" if found.half is not None and abs(found.mean) > found.half else text
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from s6mod.display import RunDisplay, result_table
 from s6mod.runs.cells import parse
 from s6mod.runs.config import RunConfig
-from s6mod.runs.run import Progress
+from s6mod.runs.progress import Progress
 
 PROGRESS = Progress(130, 5000, 9, 10, 182.0, {"ce": 1.5, "branch/diff": 0.25}, 72.0, False)
 

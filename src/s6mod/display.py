@@ -14,7 +14,7 @@ from rich.text import Text
 from s6mod.decimals import spread
 from s6mod.paper.estimate import WORTH
 from s6mod.runs.config import RunConfig
-from s6mod.runs.run import Progress
+from s6mod.runs.progress import Progress
 
 
 class RunDisplay:

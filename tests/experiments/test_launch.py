@@ -33,7 +33,7 @@ from watching import Log
 QUICK = {
     "method": {"network": {"width": 2}, "memory_batch": 4},
     "stream": {"tasks": 2, "samples_per_task": 20},
-    "output": {"checkpoint_every": 1, "log_every": 1, "keep_checkpoint": False},
+    "output": {"checkpoint_every": 1, "checkpoint_seconds": 0, "log_every": 1, "keep_checkpoint": False},
 }
 ON_CPU = {"engine": {"device": "cpu"}}
 CELLS = ["er", "er+confidence", "er+smoothing"]

@@ -1,3 +1,4 @@
+import math
 import re
 from pathlib import Path
 
@@ -7,10 +8,11 @@ from rich.console import Console
 
 from s6mod.branch import branches
 from s6mod.errors import ConfigError
-from s6mod.experiments.costs import cost
+from s6mod.experiments.costs import _table, cost
 from s6mod.experiments.plan import span
 from s6mod.experiments.progress import SweepDisplay
 from s6mod.experiments.sweep import SweepConfig, make_sweep, numbers, read_sweep
+from s6mod.methods import methods
 from s6mod.runs.cells import parse
 from s6mod.runs.completion import complete
 from s6mod.runs.records import export
@@ -109,6 +111,16 @@ def test_a_method_and_a_branch_of_ones_own_make_cells(tmp_path, monkeypatch):
     for wrong, near in (("duos", "duo"), ("er+penalt", "penalty")):
         with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
             parse(wrong)
+
+
+@pytest.mark.parametrize("name", sorted(_table()["methods"]))
+def test_a_plan_counts_all_that_a_memory_holds_of_a_method(name):
+    method = methods[name](methods.configure(name), (3, 32, 32), 100)
+    floats = sum(math.prod(shape) for shape in method.values().values())  # with each image
+    small, large = (cost(complete(parse(f"{name}/cifar100/{size}").values())) for size in (2000, 52000))
+    expected = 50_000 * (3 * 32 * 32 + 4 * floats) / 2**30
+    more = large.memory_gib - small.memory_gib
+    assert more == pytest.approx(0 if small.measured else expected)  # what was measured had it
 
 
 def test_costs_are_measured_or_estimated_and_follow_the_stream():

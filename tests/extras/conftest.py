@@ -17,7 +17,7 @@ from watching import Log
 GRID = {
     "method": {"network": {"width": 2}, "memory_batch": 4},
     "stream": {"tasks": 2, "samples_per_task": 140},
-    "output": {"checkpoint_every": 3, "log_every": 1},
+    "output": {"checkpoint_every": 3, "checkpoint_seconds": 0, "log_every": 1},
 }
 
 

@@ -20,6 +20,7 @@ COMMAND = [
     "tune", "er+s6mod/digits/50", "--tasks", "2", "--seeds", "100,101", "--trials", str(TRIALS), "--workers", "2",
     "--device", "cpu", "--search", "branch.beta=0.1|5", "--search", "method.optimizer.lr=log:1e-3:1e-1",
     "--set", "method.network.width=4", "--set", "stream.samples_per_task=60", "--set", "output.checkpoint_every=2",
+    "--set", "output.checkpoint_seconds=0",
     "--set", "branch.d_inner=12", "--set", "branch.num_patterns=3", "--set", "branch.state_dim=4",
     "--set", "branch.dt_rank=3",
 ]  # fmt: skip

@@ -19,7 +19,12 @@ config = RunConfig.parse(
         "branch": {"name": "s6mod", "d_inner": 12, "num_patterns": 3, "state_dim": 4, "dt_rank": 3},
         "memory_size": 50,
         "stream": {"tasks": 3, "samples_per_task": 50},
-        "output": {"log_every": 2, "checkpoint_every": 5, "track": [tracker] * (tracker != "none")},
+        "output": {
+            "log_every": 2,
+            "checkpoint_every": 5,
+            "checkpoint_seconds": 0,
+            "track": [tracker] * (tracker != "none"),
+        },
     }
 )
 

@@ -196,6 +196,43 @@ def test_parts_that_are_apart_have_every_bit_of_passes_one_after_the_other(relu,
         torch.testing.assert_close(ours[name], theirs[name])
 
 
+@pytest.mark.usefixtures("few_programs")
+@pytest.mark.parametrize("with_shortcut", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_in_eval_mode_values_are_rounded_as_those_of_the_plain_version(shape, relu, with_shortcut, device):
+    from s6mod.networks.norm_triton import settled_norm
+
+    made = layer(shape[1], relu, device).eval()
+    x, shortcut, _ = inputs(shape, device, torch.float16)  # the interpreter cuts bfloat16 off instead of rounding
+    shortcut = shortcut if with_shortcut else None
+    with torch.inference_mode():
+        ours, theirs = settled_norm(made, x, shortcut), plain_norm(made, x, shortcut)
+    assert torch.equal(ours, theirs) if INTERPRETED else (ours - theirs).norm() <= 1e-3 * theirs.norm()
+
+
+@pytest.mark.usefixtures("no_plain_norm")
+def test_in_eval_mode_predictions_take_the_kernel(device):
+    made = layer(4, True, device).eval()
+    x, shortcut, _ = inputs((2, 4, 3, 3), device, torch.bfloat16)
+    with torch.inference_mode():
+        y = made(x, shortcut)
+    assert (y.dtype, y.shape) == (x.dtype, x.shape)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert made.num_batches_tracked == 0
+
+
+def test_in_eval_mode_what_a_step_looks_at_is_left_to_the_plain_version(device, monkeypatch):
+    made = layer(4, True, device).eval()
+    monkeypatch.setattr(norm, "plain_norm", lambda *_: "plain")
+    x, _, _ = inputs((2, 4, 3, 3), device, torch.bfloat16)
+    assert made(x) == "plain"
+    with torch.no_grad():
+        assert made(x) == "plain"
+    with torch.inference_mode():
+        assert made(x.float()) == "plain"  # whose last bits cuDNN makes otherwise
+
+
 def test_a_map_that_lies_otherwise_in_memory_is_left_to_the_plain_version(device):
     made, twin = layer(4, True, device), layer(4, True, device)
     x = inputs((2, 4, 3, 3), device)[0].contiguous()
@@ -225,6 +262,16 @@ class TestOnCuda:
     @pytest.mark.parametrize("with_shortcut", [True, False])
     def test_bfloat16_is_as_near_as_its_rounding(self, with_shortcut):
         like_plain((74, 128, 16, 16), True, with_shortcut, "cuda", torch.bfloat16, 4e-3)
+
+    @pytest.mark.parametrize("with_shortcut", [True, False])
+    @pytest.mark.parametrize("shape", [(500, 64, 64, 64), (100, 512, 8, 8)], ids=str)
+    def test_predictions_in_bfloat16_are_those_of_the_plain_version(self, shape, with_shortcut):
+        made = layer(shape[1], True, "cuda").eval()
+        x, shortcut, _ = inputs(shape, "cuda", torch.bfloat16)
+        shortcut = shortcut if with_shortcut else None
+        with torch.inference_mode():
+            ours, theirs = made(x, shortcut), plain_norm(made, x, shortcut)
+        assert (ours.float() - theirs.float()).norm() <= 1e-3 * theirs.float().norm()
 
     def test_the_same_bits_come_twice(self):
         made = layer(64, True, "cuda")

@@ -128,13 +128,33 @@ def test_a_gain_whose_two_sides_differ_in_their_numerics_is_marked(tmp_path, wri
         write_run(tmp_path, OURS, seed=seed, accuracy=33.0 + seed, numerics=ours[seed])
     write_run(tmp_path, OURS, seed=7, accuracy=33.5, numerics=9)  # without a base, and so of no pair
     row = only(rows(tmp_path, "1"), OURS)
-    assert (row.gain.n, row.mixed) == (2, marked)
+    assert (row.gain.n, row.sides == "other numerics") == (2, marked)
     command = ("table", "1", "--store", tmp_path, "--only-run", "--format")
     for form, mark in (("terminal", "†"), ("markdown", "†"), ("latex", r"\dag")):
         out = call(*command, form)[1]
         assert out.count(mark) == 2 * marked  # the gain, and what the mark means
         assert ("differ in their numerics" in " ".join(out.split())) == marked
     assert [each["gain_mixed"] for each in json.loads(call(*command, "json")[1])] == [False, marked]
+
+
+@pytest.mark.parametrize(
+    ("numerics", "versions", "sides"),
+    [
+        (None, ("aaa", "aaa"), "one version"),
+        (None, ("aaa", "bbb"), "not known"),  # of before numerics were counted
+        (None, ("", ""), "not known"),
+        (2, ("aaa", "bbb"), "same numerics"),
+        (2, ("aaa", "aaa"), "one version"),
+    ],
+)
+def test_a_gain_says_whether_both_sides_come_from_one_version(tmp_path, write_run, call, numerics, versions, sides):
+    for cell, version in ((ER, versions[0]), (OURS, versions[1])):
+        write_run(tmp_path, cell, seed=0, accuracy=31.0, numerics=numerics, source=version)
+    assert only(rows(tmp_path, "1"), OURS).sides == sides
+    command = ("table", "1", "--store", tmp_path, "--only-run", "--format")
+    assert [each["gain_sides"] for each in json.loads(call(*command, "json")[1])] == [None, sides]
+    for form, mark in (("terminal", "‡"), ("markdown", "‡"), ("latex", r"\ddag")):
+        assert call(*command, form)[1].count(mark) == 2 * (sides == "not known")  # the gain, and what the mark means
 
 
 def test_another_setting_is_not_taken_for_the_published_one(store, write_run):

@@ -20,6 +20,7 @@ from s6mod.config import merge
 from s6mod.data import Dataset, StreamPlan
 from s6mod.engine import checkpoint
 from s6mod.engine.checkpoint import Snapshot, Writer, read_state
+from s6mod.engine.evaluate import Predictor
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import Learner
 from s6mod.locks import held
@@ -35,7 +36,7 @@ QUICK = {
     "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},
     "memory_size": 50,
     "stream": {"tasks": 3, "samples_per_task": 50},
-    "output": {"log_every": 4, "checkpoint_every": 5},
+    "output": {"log_every": 4, "checkpoint_every": 5, "checkpoint_seconds": 0},
 }
 S6MOD = {"branch": {"name": "s6mod", "d_inner": 12, "num_patterns": 3, "state_dim": 4, "dt_rank": 3}}
 
@@ -204,7 +205,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     """A real child process, killed by force at random moments, resumed each time."""
     options = [f"--set={line}" for line in (
         "method.network.width=4", "method.memory_batch=16", "stream.samples_per_task=50", "stream.tasks=5",
-        "memory_size=50", "output.checkpoint_every=2", "output.log_every=3",
+        "memory_size=50", "output.checkpoint_every=2", "output.checkpoint_seconds=0", "output.log_every=3",
         "branch.d_inner=12", "branch.num_patterns=3", "branch.state_dim=4",
     )]  # fmt: skip
     fresh = ["train", "--branch", "s6mod", "--quiet", *options]
@@ -526,6 +527,47 @@ def test_a_diverged_run_says_so_and_its_records_stay_json(tmp_path, digits):
         start(quick(method={"optimizer": {"lr": 1e30}}), tmp_path, digits)
     for line in (tmp_path / "records.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_tables_that_nobody_asked_for_are_scored_at_the_end_alone_and_change_no_figure(tmp_path, digits):
+    everything = start(quick(**S6MOD), tmp_path / "all", digits)
+    passes, reference = [], Predictor.reference.func
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Predictor.reference, "func", lambda self: passes.append(1) or reference(self))
+        result = start(quick(**S6MOD, output={"tables": "primary"}), tmp_path / "primary", digits)
+    assert result["matrices"] == {"head": everything["matrices"]["head"]}
+    assert result["predictors"] == everything["predictors"]
+    assert result["hash"] == everything["hash"]
+    assert len(passes) == 2  # over the memory: at the end, by each kind of statistics
+    assert [r["accuracy"].keys() for r in records_of(tmp_path / "primary") if r["kind"] == "task"] == [{"head"}] * 3
+
+
+def test_a_run_that_goes_on_with_fewer_tables_has_whole_matrices_of_those(tmp_path, digits):
+    stop = lambda progress: signal.raise_signal(signal.SIGTERM) if progress.step == 5 else None  # noqa: E731
+    with pytest.raises(Interrupted):
+        start(quick(), tmp_path / "r", digits, stop)
+    fewer = quick(output={"tables": "primary"})
+    result = execute([lambda: Run.resume(tmp_path / "r", digits, config=fewer)])[0]
+    assert {name: [len(row) for row in rows] for name, rows in result["matrices"].items()} == {"head": [1, 2, 3]}
+
+
+def test_a_checkpoint_that_is_due_too_soon_is_left_out_and_the_run_goes_on_to_the_same_bits(
+    tmp_path, digits, monkeypatch
+):
+    saved, save = [], Run.checkpoint
+
+    def note(run, beside=False):
+        saved.append(run.cursor.position)
+        save(run, beside)
+
+    monkeypatch.setattr(Run, "checkpoint", note)
+    rare = quick(output={"checkpoint_every": 2, "checkpoint_seconds": 1000})
+    start(rare, tmp_path / "straight", digits)
+    assert saved == [2, 15]  # the first as soon as it is due, the last at the end
+    with pytest.raises(Interrupted):
+        start(rare, tmp_path / "r", digits, lambda progress: signal.raise_signal(signal.SIGTERM))
+    finish(tmp_path / "r", digits)
+    assert_same_tree(state(tmp_path / "straight"), state(tmp_path / "r"))
 
 
 def test_evaluating_within_tasks_leaves_the_trajectory_unchanged(tmp_path, digits):

@@ -1,5 +1,7 @@
 """What a run does with streams that are not class-incremental."""
 
+from itertools import pairwise
+
 import fakes
 import pytest
 import torch
@@ -50,7 +52,8 @@ def test_every_kind_fills_the_matrix_of_home_tasks_and_task_free_and_iid_streams
     assert [len(row) for row in result["matrices"]["head"]] == [1, 2, 3]
     assert result["steps"] == len(run.plan)
     assert result["stream"] == StreamPlan.load(tmp_path / "r" / "stream.safetensors").hash
-    tested = [set(digits.test_labels[rows].tolist()) for rows in run._test_rows]
+    tests = run._tests
+    tested = [set(tests.labels[first:end].tolist()) for first, end in pairwise(tests.bounds)]
     assert tested == [set(classes) for classes in run.plan.task_classes]
     assert run.learner.task.index == boundaries
 

@@ -21,7 +21,8 @@ from s6mod.runs.records import read_result
 from torture.attack import Broken
 from torture.child import command
 
-TINY = ("method.network.width=2", "method.memory_batch=4", "stream.tasks=2", "output.checkpoint_every=2")
+OFTEN = ("output.checkpoint_every=2", "output.checkpoint_seconds=0")
+TINY = ("method.network.width=2", "method.memory_batch=4", "stream.tasks=2", *OFTEN)
 RECORDS = Path(__file__).parents[2] / "results"
 
 
@@ -193,7 +194,7 @@ class Tune:
     def go(self, folder: Path) -> None:
         words = ("er/digits/20", "--tasks", 2, "--seeds", self.seed, "--trials", self.TRIALS, "--no-prune", "--yes")
         space = ("--search", "method.optimizer.lr=0.01|0.1")
-        sizes = sets(*TINY[:2], "stream.samples_per_task=60", "output.checkpoint_every=2")
+        sizes = sets(*TINY[:2], "stream.samples_per_task=60", *OFTEN)
         command("tune", *words, *space, "--workers", 1, "--device", "cpu", "--out", folder / "tuning", *sizes)
 
     def check(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ QUICK = {
     "method": {"name": "er", "network": {"width": 4}, "memory_batch": 16},
     "memory_size": 50,
     "stream": {"tasks": 3, "samples_per_task": 50},
-    "output": {"log_every": 4, "checkpoint_every": 5},
+    "output": {"log_every": 4, "checkpoint_every": 5, "checkpoint_seconds": 0},
 }
 
 

@@ -20,8 +20,8 @@ from s6mod.experiments.costs import cost
 from s6mod.methods import methods
 from s6mod.paper.estimate import Estimate, paired
 from s6mod.paper.published import Metric
-from s6mod.paper.render import MIXED, NOTE, gain_text
-from s6mod.paper.tables import mixed
+from s6mod.paper.render import gain_text, notes
+from s6mod.paper.tables import Sides, sides
 from s6mod.runs.cells import Cell, parse
 from s6mod.runs.completion import complete
 
@@ -78,8 +78,7 @@ def _answer(found: Answers) -> Study:
         _costs(found),
     ]
     text = f"{TEXT} {found.note}"
-    if any(MIXED in cell for table in tables for row in table.rows for cell in row):
-        text += f" {NOTE}."
+    text += "".join(f" {note}." for note in notes(cell for table in tables for row in table.rows for cell in row))
     return Study(question.name, question.title, text, [_picture(found)], tables, findings=_words(found))
 
 
@@ -110,10 +109,10 @@ def _values(found: Answers, method: str, name: str, metric: Metric) -> dict[int,
     return scored
 
 
-def _mixed(found: Answers, method: str, name: str) -> bool:
-    """Whether a gain pairs results of different numerics."""
+def _sides(found: Answers, method: str, name: str) -> Sides:
+    """Whether the two sides of a gain come from one version of the code."""
     joined = "mkd" if name == LATEST else name
-    return mixed(found.runs.get(f"{method} + {joined}", {}), found.runs.get(method, {}))
+    return sides(found.runs.get(f"{method} + {joined}", {}), found.runs.get(method, {}))
 
 
 # --- tables ---------------------------------------------------------------------------------------------------
@@ -127,7 +126,7 @@ def _table(found: Answers, metric: Metric, title: str) -> PlainTable:
         estimate = Estimate.of(base) if base else None
         alone = spread(estimate.mean, estimate.std, gap=" ") if estimate else "not run"
         if method in _joined(found):
-            gains = [_say(_gain(found, method, name, metric), _mixed(found, method, name)) for name in columns]
+            gains = [_say(_gain(found, method, name, metric), _sides(found, method, name)) for name in columns]
         else:
             gains = ["" if method in (*ALONE, IID) else "refused"] * len(columns)
         rows.append([method, str(len(base)), alone, *gains])
@@ -192,8 +191,8 @@ def _listed(names: Sequence[str], gains: dict[str, Estimate | None]) -> str:
     return ", ".join(name if gains[name] is None else f"{name} ({_say(gains[name])})" for name in names)
 
 
-def _say(gain: Estimate | None, marked: bool = False) -> str:
-    return gain_text(gain, marked, " ") or "not run"
+def _say(gain: Estimate | None, of: Sides | None = None) -> str:
+    return gain_text(gain, of, " ") or "not run"
 
 
 # --- picture --------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from typing import Any
 import yaml
 
 from s6mod.branch.controls import CONTROLS
+from s6mod.presets import CLASSES
 
 WIDTH = 64  # of the networks that were timed
+BYTES = 3 * 32 * 32  # of an image
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     ms = unit["pass"] * passes + unit["image"] * images * (width / WIDTH) ** 2
     ms += unit["branch"] * method["networks"] * data["size"] if branch == "s6mod" else 0
     together = plain["method"]["memory_batch"] if asked else method["later"]
-    memory = unit["memory_gib"] * data["size"] * together * width / WIDTH
+    memory = unit["memory_gib"] * data["size"] * together * width / WIDTH + _stored_gib(plain, method, data)
     learner = f"{name}+{branch}" if branch not in (None, *CONTROLS) else name  # a penalty costs next to nothing
     known = table["measured"] if data["size"] == 1 and width == WIDTH else {}
     own_view = _own_view(plain["branch"] or {})
@@ -77,6 +79,12 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     cpu_ms = images * max(unit["cpu_image_least"], unit["cpu_image"] * (width / WIDTH) ** 2) / cores()
     steps *= plain.get("updates", 1)
     return Cost(steps, ms, measured is not None, memory, steps * cpu_ms / 1000, data["gpu"])
+
+
+def _stored_gib(plain: dict[str, Any], method: dict[str, Any], data: dict[str, Any]) -> float:
+    """Of the replay memory: its images, and the logits of methods that store them."""
+    logits = method.get("logits", 0) * (plain["num_classes"] or CLASSES[plain["data"]["name"]])
+    return float(plain["memory_size"] * (data["size"] * BYTES + 4 * logits) / 2**30)
 
 
 def _own_view(branch: dict[str, Any]) -> str:

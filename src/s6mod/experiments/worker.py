@@ -25,7 +25,8 @@ from s6mod.registry import Brought
 from s6mod.runs.config import RunConfig
 from s6mod.runs.execute import Interrupted, execute, stopping_politely
 from s6mod.runs.folder import RunFolder
-from s6mod.runs.run import Held, Progress, Run
+from s6mod.runs.progress import Progress
+from s6mod.runs.run import Held, Run
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,13 @@ class Answers:
         hits = asked._chosen(images).argmax(1).cpu() == labels
         return 100 * hits.sum().item() / len(hits)
 
-    def scores(self, x: Images) -> dict[str, Tensor]:
-        """All score tables (N, classes) by name: the head, the nearest class mean, the branch's head, ..."""
-        tables = self._tables(as_batch(x)[0])
-        return tables | {ENSEMBLE: ensemble(tables)} if self.primary == ENSEMBLE else tables
+    def scores(self, x: Images, only: str | None = None) -> dict[str, Tensor]:
+        """All score tables (N, classes) by name: the head, the nearest class mean, the branch's head, ...
+
+        ``only``: the one that is wanted. Others are left out where that saves work, such as a pass over the memory.
+        """
+        tables = self._tables(as_batch(x)[0], only)
+        return tables | {ENSEMBLE: ensemble(tables)} if only is None and self.primary == ENSEMBLE else tables
 
     def _chosen(self, images: Tensor) -> Tensor:
         return self._tables(images, self.primary)[self.primary]

@@ -38,10 +38,13 @@ class BatchNorm(nn.BatchNorm2d):
                 "expected more than one value to normalise a channel by, got one image whose map has come down to 1x1; "
                 "give batches of two or images of at least 16x16 pixels"
             )
-        kernels = kernels_for(x, "s6mod.networks.norm_triton") if self.training else None
+        # In eval mode for predictions alone: networks that a step only looks at keep the bits that they have had.
+        kernels = None
+        if self.training or (torch.is_inference_mode_enabled() and x.dtype == torch.bfloat16):
+            kernels = kernels_for(x, "s6mod.networks.norm_triton")
         if kernels is None or not kernels.suits(x):
             return plain_norm(self, x, shortcut)
-        normalised: Tensor = kernels.norm(self, x, shortcut)
+        normalised: Tensor = (kernels.norm if self.training else kernels.settled_norm)(self, x, shortcut)
         return normalised
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from s6mod.columns import align
 from s6mod.decimals import decimal, difference, spread
 from s6mod.paper.estimate import Estimate
-from s6mod.paper.tables import Filled, Row
+from s6mod.paper.tables import Filled, Row, Sides
 
 COLUMNS = ("learner", "in", "n", "ours", "95 %", "paper", "diff", "verdict", "gain", "ms", "MB")
 SHORT = {"bfloat16": "bf16", "float32": "f32", "": ""}
@@ -24,18 +24,28 @@ LEGEND = (
     "precision; ms: of a training step, shared with the runs beside it; MB: held between steps"
 )
 
-MIXED = "†"  # behind such a gain
-NOTE = f"{MIXED}: the two sides of this gain differ in their numerics, so part of it may come from a change of the code"
+# Behind a gain whose two sides are not known to come from code that computes the same.
+MARKS: dict[Sides | None, str] = {"other numerics": "†", "not known": "‡"}
+NOTES = {
+    "†": "†: the two sides of this gain differ in their numerics, so part of it may come from a change of the code",
+    "‡": "‡: the two sides come from different versions of the code, of before numerics were counted",
+}
 
 
-def gain_text(gain: Estimate | None, mixed: bool, gap: str = "") -> str:
-    """A gain with half of its interval and, where it is mixed, its mark."""
-    return difference(gain.mean, gain.half, gap) + MIXED * mixed if gain else ""
+def gain_text(gain: Estimate | None, sides: Sides | None, gap: str = "") -> str:
+    """A gain with half of its interval and its mark, if it has one."""
+    return difference(gain.mean, gain.half, gap) + MARKS.get(sides, "") if gain else ""
 
 
-def notes(rows: Iterable[Row]) -> list[str]:
-    """The sentence on the mark, if a row has it."""
-    return [NOTE] if any(row.mixed for row in rows) else []
+def notes(texts: Iterable[str]) -> list[str]:
+    """The sentences on the marks that stand in the texts."""
+    whole = "".join(texts)
+    return [note for mark, note in NOTES.items() if mark in whole]
+
+
+def notes_of(rows: Iterable[Row]) -> list[str]:
+    """The same for the gains of rows."""
+    return notes(MARKS.get(row.sides, "") for row in rows)
 
 
 def cells(row: Row) -> list[str]:
@@ -50,7 +60,7 @@ def cells(row: Row) -> list[str]:
         spread(*paper) if paper else "",
         difference(row.difference) if row.difference is not None else "",
         str(row.verdict),
-        gain_text(row.gain, row.mixed),
+        gain_text(row.gain, row.sides),
         f"{row.ms:.1f}" if row.ms is not None else "",
         f"{row.bytes_held / 1e6:.0f}" if row.bytes_held is not None else "",
     ]
@@ -73,7 +83,7 @@ def show(table: Filled, console: Console) -> None:
         for row, line in zip(rows, lines, strict=True):
             console.print(line, style=STYLES.get(row.verdict.word), soft_wrap=True, highlight=False, markup=False)
     legend = LEGEND.replace(Filled.over, table.over)
-    console.print("; ".join([legend, *notes(table.rows)]), style="dim", highlight=False)
+    console.print("; ".join([legend, *notes_of(table.rows)]), style="dim", highlight=False)
 
 
 def markdown(tables: Sequence[Filled]) -> str:
@@ -85,7 +95,7 @@ def markdown(tables: Sequence[Filled]) -> str:
             lines += [f"**{section}**", "", f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
             lines += [f"| {' | '.join(text.replace('|', '/') for text in cells(row))} |" for row in rows]
             lines.append("")
-        told = [f"gain: over {table.over}"] * (table.over != Filled.over) + notes(table.rows)
+        told = [f"gain: over {table.over}"] * (table.over != Filled.over) + notes_of(table.rows)
         lines += [text for note in told for text in (f"{note}.", "")]
     return "\n".join(lines)
 
@@ -99,7 +109,8 @@ def latex(tables: Sequence[Filled]) -> str:
         for section, rows in groupby(table.rows, lambda row: row.section):
             lines += [r"\midrule", rf"\multicolumn{{{len(COLUMNS)}}}{{l}}{{{_tex(section)}}} \\"]
             lines += [" & ".join(map(_tex, cells(row))) + r" \\" for row in rows]
-        lines += [r"\bottomrule", r"\end{tabular}", *(f"{_tex(note)}." for note in notes(table.rows)), r"\end{table}"]
+        told = [f"{_tex(note)}." for note in notes_of(table.rows)]
+        lines += [r"\bottomrule", r"\end{tabular}", *told, r"\end{table}"]
     return "\n".join(lines)
 
 
@@ -142,7 +153,8 @@ def _flat(table: Filled, row: Row) -> dict[str, Any]:
         "verdict": row.verdict.word,
         "seeds_to_decide": row.verdict.seeds,
         **_numbers("gain_", row.gain),
-        "gain_mixed": row.mixed,
+        "gain_mixed": row.sides == "other numerics",
+        "gain_sides": row.sides,
         "ms_per_step": row.ms,
         "bytes_held": row.bytes_held,
         "code": " ".join(row.code),
@@ -160,7 +172,8 @@ def _tex(text: str) -> str:
         ("_", r"\_"),
         ("&", r"\&"),
         ("±", r"$\pm$"),
-        (MIXED, r"\dag "),
+        ("†", r"\dag "),
+        ("‡", r"\ddag "),
     ):
         text = text.replace(plain, escaped)
     return text

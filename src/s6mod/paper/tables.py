@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Literal, get_args
 
 from s6mod.errors import ConfigError
 from s6mod.paper.estimate import Estimate, Verdict, paired, verdict
@@ -22,6 +23,12 @@ MOSE = ("mose", "moe-mose")  # whose published forgetting is over all T tasks
 def as_published(metric: str, method: str) -> str:
     """The metric of a run that the published figures of a method are in."""
     return "forgetting_mose" if metric == "forgetting" and method in MOSE else metric
+
+
+# Whether the two sides of a gain come from one version of the code, from versions whose steps compute the same, from
+# versions of before that was counted, or from such as compute otherwise, so that their difference is not the setting's
+# alone.
+Sides = Literal["one version", "same numerics", "not known", "other numerics"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Row:
     ms: float | None  # mean time of a step
     bytes_held: int | None  # between steps
     code: tuple[str, ...] = ()  # versions of the code that the results come from
-    mixed: bool = False  # whether the gain pairs results of different numerics
+    sides: Sides | None = None  # of the gain
 
     @property
     def difference(self) -> float | None:
@@ -66,9 +73,21 @@ class Filled:
 Seeds = Mapping[int, StoredRun]
 
 
-def mixed(ours: Seeds, base: Seeds) -> bool:
-    """Whether runs of one seed differ in what a step computed, so that their difference is not the setting's alone."""
-    return any(ours[seed].numerics != base[seed].numerics for seed in ours.keys() & base.keys())
+def sides(ours: Seeds, base: Seeds) -> Sides:
+    """What holds for all seeds that both have."""
+    order = get_args(Sides)
+    pairs = [(ours[seed], base[seed]) for seed in ours.keys() & base.keys()]
+    found: Sides = max((_of_pair(*pair) for pair in pairs), key=order.index, default="one version")
+    return found
+
+
+def _of_pair(run: StoredRun, other: StoredRun) -> Sides:
+    if run.numerics != other.numerics:
+        return "other numerics"
+    versions = {str(each.environment.get("source") or "") for each in (run, other)}
+    if len(versions) == 1 and "" not in versions:
+        return "one version"
+    return "not known" if run.numerics is None else "same numerics"
 
 
 class Results:
@@ -136,7 +155,7 @@ class Results:
             fmean(result["ms_per_step"] for result in results),
             max(int(result["bytes_held"]) for result in results),
             tuple(sorted({str(result["environment"].get("source")) for result in results})),
-            gain is not None and mixed(runs, alone),
+            sides(runs, alone) if gain is not None else None,
         )
 
 

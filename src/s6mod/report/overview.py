@@ -6,7 +6,7 @@ from html import escape
 
 from s6mod.paper.estimate import Estimate
 from s6mod.paper.published import table as paper_table
-from s6mod.paper.render import COLUMNS, LEGEND, cells, notes
+from s6mod.paper.render import COLUMNS, LEGEND, cells, notes_of
 from s6mod.paper.tables import Results, Row, as_published
 from s6mod.report.charts import Chart, Dots, dots
 from s6mod.report.conclusion import beyond_chance, conclusion, nearest_means
@@ -45,7 +45,7 @@ def overview(groups: Sequence[Group]) -> Section:
         parts.append(paragraph(_meanings(done), "note"))
     if rows:
         parts.append(table(("figure", *COLUMNS), [(row.section, *cells(row)) for row in rows], "Beside the paper"))
-        legend = "; ".join([f"{LEGEND[0].upper()}{LEGEND[1:]}", *notes(rows)])
+        legend = "; ".join([f"{LEGEND[0].upper()}{LEGEND[1:]}", *notes_of(rows)])
         parts.append(paragraph(f"{legend}. {VERDICTS}", "note"))
     return Section("overview", "Overview", "".join(parts))
 

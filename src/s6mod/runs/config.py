@@ -6,6 +6,7 @@ The hash of everything that can change a result names the run; folders, device a
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -26,12 +27,18 @@ class OutputConfig(Config):
 
     log_every: int = Field(50, ge=1, description="steps between two records of loss terms and branch figures")
     checkpoint_every: int = Field(1000, ge=1, description="steps between two checkpoints")
+    checkpoint_seconds: float = Field(
+        10.0, ge=0, description="seconds between two checkpoints, at least: one that is due sooner is left out"
+    )
     eval_every: int | None = Field(
         None, ge=1, description="steps between evaluations within a task; none: at task ends only"
     )
     keep_checkpoint: bool = Field(True, description="keep the final state beside the result")
     predictors: bool = Field(
         True, description="at the end, score all weights, statistics and score tables there are, not only what predicts"
+    )
+    tables: Literal["all", "primary"] = Field(
+        "all", description="score tables with a row for each task: all, or what predicts and what comes with it"
     )
     track: list[str] = Field(
         [], description="trackers that mirror the run: tensorboard, wandb, mlflow, or MODULE:CLASS of your own"

@@ -5,6 +5,7 @@ the result. A run left at any step, politely or by force, goes on from its check
 steps, alone or side by side with other runs, is decided by ``execute``.
 """
 
+import functools
 import json
 import math
 import shutil
@@ -12,10 +13,9 @@ import time
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -31,7 +31,9 @@ from s6mod.metrics import confusion
 from s6mod.runs.alarms import conditions, raise_alarms
 from s6mod.runs.config import RunConfig, read_run_config
 from s6mod.runs.environment import describe, differences
+from s6mod.runs.evaluation import TestTasks
 from s6mod.runs.folder import RunFolder
+from s6mod.runs.progress import Cursor, Progress, Watcher
 from s6mod.runs.records import read_result
 from s6mod.runs.summary import summary
 from s6mod.trackers import Mirrors, Subject
@@ -39,41 +41,6 @@ from s6mod.trackers import Mirrors, Subject
 
 class Held(ConfigError):  # noqa: N818 - nobody's fault
     """Another process has the run under way."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands, for a display."""
-
-    step: int
-    steps: int
-    task: int
-    tasks: int
-    samples_per_second: float
-    terms: dict[str, float]
-    accuracy: float | None  # mean over the tasks seen, at the latest evaluation
-    ended: bool  # whether the task has just ended
-
-
-class Watcher(Protocol):
-    """Whoever wants to see a run go on."""
-
-    def __call__(self, progress: Progress) -> None:
-        """Called at each record."""
-
-
-@dataclass
-class Cursor:
-    """The run's own state, beside the learner's."""
-
-    position: int = 0  # batches learned
-    rows: dict[str, list[list[float]]] = field(default_factory=dict)  # accuracy per table, after each task
-    predictors: dict[str, list[float]] = field(default_factory=dict)  # accuracy by all that could predict, at the end
-    seconds: float = 0.0  # this run's share of the time spent in training steps
-    eval_seconds: float = 0.0
-    runs_at_once: int = 1  # the most that ever shared the device with it
-    logged: int = 0  # the position of the latest record of a step
-    alarms: dict[str, int] = field(default_factory=dict)  # see raise_alarms
 
 
 class Run:
@@ -102,9 +69,8 @@ class Run:
         self._accuracy: float | None = None
         self._terms: dict[str, float] = {}
         self._diverged = False
-        capacity = self.learner.classes.capacity
-        self._confusion = torch.zeros(capacity, capacity, dtype=torch.int64)  # of the latest evaluation, primary table
-        self._test_rows = [_rows_of(data.test_labels, classes) for classes in self.plan.task_classes]
+        self._saved_at = -math.inf  # on the clock of time.monotonic
+        self._tests = TestTasks(self.dataset, self.plan.task_classes, self.learner.engine.eval_batch)
 
     # --- life of a run ----------------------------------------------------------------------------------------
 
@@ -246,10 +212,10 @@ class Run:
             if is_last:
                 self._end_task(task)
             elif _due(position, self.config.output.eval_every):
-                self._record({"kind": "evaluation", "task": task, "accuracy": self._evaluate(task)})
+                self._record({"kind": "evaluation", "task": task, "accuracy": self._evaluate(task)[1]})
             if _due(position, self.config.output.log_every) or is_last:
                 self._log(task, is_last)
-            if _due(position, self.config.output.checkpoint_every):
+            if _due(position, self.config.output.checkpoint_every) and self._rested:
                 self.checkpoint(beside=not self.config.output.track)  # mirrors may only tell what is on disk
             yield
 
@@ -264,31 +230,29 @@ class Run:
         if self.plan.boundaries:
             self.learner.end_task()
         last = task == self.plan.num_tasks - 1
-        row = self._evaluate(task, compare=last and self.config.output.predictors)
-        for name, accuracies in row.items():
-            self.cursor.rows.setdefault(name, []).append(accuracies)
+        guesses, row = self._evaluate(task, compare=last and self.config.output.predictors)
+        rows = self.cursor.rows or {name: [] for name in row}  # a table has a row for each task, or none
+        self.cursor.rows = {name: [*rows[name], row[name]] for name in rows if name in row}
+        row = {name: row[name] for name in self.cursor.rows}
         self._record({"kind": "task", "task": task, "accuracy": row})
         if last:
-            counts = self._confusion.tolist()
+            counts = confusion(guesses, self._tests.labels[: len(guesses)], self.learner.classes.capacity).tolist()
             self._record({"kind": "confusion", "task": task, "classes": self.plan.task_classes, "counts": counts})
 
-    def _evaluate(self, task: int, compare: bool = False) -> dict[str, list[float]]:
-        """Accuracy in percent on each task so far, for each score table; ``compare``: note all that could predict."""
-        if self.learner.engine.device.type == "cuda":
-            torch.cuda.synchronize(self.learner.engine.device)  # steps still under way are training time
+    def _evaluate(self, task: int, compare: bool = False) -> tuple[Tensor, dict[str, list[float]]]:
+        """What the primary table takes the test images of the tasks so far for, and each table's accuracy in percent.
+
+        ``compare``: note all that could predict.
+        """
+        if self.learner.engine.device.type == "cuda":  # steps still under way are training time
+            torch.cuda.current_stream(self.learner.engine.device).synchronize()
         begin = time.perf_counter()
-        primary, chosen = self.learner.primary, self.learner.config
-        scores = self.learner.scores_by_all if compare else self.learner.scores
-        prefix = f"{chosen.weights}/{chosen.statistics}/" if compare else ""
-        found: dict[str, list[float]] = {}
-        self._confusion.zero_()
-        for rows in self._test_rows[: task + 1]:
-            tables = scores(self.dataset.test_images[rows.to(self.dataset.test_images.device)])
-            labels = self.dataset.test_labels[rows]
-            guesses = {name: table.argmax(1).cpu() for name, table in tables.items()}
-            for name, guess in guesses.items():
-                found.setdefault(name, []).append(100 * (guess == labels).sum().item() / len(labels))
-            self._confusion += confusion(guesses[prefix + primary], labels, len(self._confusion))
+        learner, primary = self.learner, self.learner.primary
+        only = primary if self.config.output.tables == "primary" else None
+        scores = learner.scores_by_all if compare else functools.partial(learner.scores, only=only)
+        prefix = f"{learner.config.weights}/{learner.config.statistics}/" if compare else ""
+        guesses = self._tests.guesses(task + 1, scores)
+        found = {name: self._tests.accuracies(guess) for name, guess in guesses.items()}
         if compare:
             self.cursor.predictors = found
         row = {name.removeprefix(prefix): accuracies for name, accuracies in found.items() if name.startswith(prefix)}
@@ -296,7 +260,7 @@ class Run:
             row.pop(ENSEMBLE, None)
         self._accuracy = sum(row[primary]) / len(row[primary])
         self.cursor.eval_seconds += time.perf_counter() - begin
-        return row
+        return guesses[prefix + primary], row
 
     def _log(self, task: int, ended: bool) -> None:
         self._terms = self.learner.losses()
@@ -348,9 +312,15 @@ class Run:
             "environment": self.environment,
         }
         self._states.write(Snapshot.of(tree, header))
+        self._saved_at = time.monotonic()
         if not beside:
             self._states.wait()
             self.mirrors.secure()
+
+    @property
+    def _rested(self) -> bool:
+        """Whether the latest checkpoint is old enough for another one; when it is taken changes no result."""
+        return time.monotonic() - self._saved_at >= self.config.output.checkpoint_seconds
 
     def _conclude(self) -> None:
         result = summary(self)
@@ -370,7 +340,3 @@ class Run:
 
 def _due(position: int, every: int | None) -> bool:
     return every is not None and (position + 1) % every == 0
-
-
-def _rows_of(labels: Tensor, classes: tuple[int, ...]) -> Tensor:
-    return torch.isin(labels, torch.tensor(classes)).nonzero().flatten()

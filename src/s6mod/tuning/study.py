@@ -23,7 +23,8 @@ from s6mod.locks import alone_in, hold, let_go
 from s6mod.runs.config import RunConfig
 from s6mod.runs.environment import describe
 from s6mod.runs.execute import Interrupted, StopRequest, execute, stopping_politely
-from s6mod.runs.run import Held, Progress, Run
+from s6mod.runs.progress import Progress
+from s6mod.runs.run import Held, Run
 from s6mod.tuning.config import Tuning
 
 HEARTBEAT, GRACE = 5, 20  # seconds between signs of life of a trial, and without one until another worker takes it over
