@@ -58,4 +58,4 @@ tables: $(VENV)/.installed  ## what is written from the records in results/
 	$(BIN)/python benchmarks/commits.py
 
 clean:
-	rm -rf $(VENV) build demo runs
+	rm -rf $(VENV) .venv-interfaces-* build demo runs

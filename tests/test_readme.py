@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from fractions import Fraction
@@ -69,8 +70,10 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("page", "group"), list(programs()))
 def test_every_program_runs_as_it_is(page, group):
     if page.name == INTERFACES:
-        for interface in re.findall(r"s6mod\.interfaces\.(\w+)", group[0][1]):
-            pytest.importorskip({"hub": "huggingface_hub"}.get(interface, interface))
+        for library in re.findall(r"^(?:from|import) (?:s6mod\.interfaces\.)?(\w+)", group[0][1], re.MULTILINE):
+            if library == "capymoa" and shutil.which("java") is None:
+                pytest.skip("CapyMOA needs a JVM")
+            pytest.importorskip({"hub": "huggingface_hub"}.get(library, library))
     run_program(page, group)
 
 
