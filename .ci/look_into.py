@@ -7,7 +7,7 @@ from pathlib import Path
 
 MOST_BYTES = 1_000_000
 NEEDED = ("s6mod/py.typed", "s6mod/report/page.css", "s6mod/presets/datasets.yaml", "s6mod/paper/published.json")
-UNWANTED = ("results/", "tests/", "benchmarks/", "docs/", ".ci/")
+UNWANTED = ("results/", "tests/", "benchmarks/", "docs/", "examples/", ".ci/")
 
 for file in map(Path, sys.argv[1:]):
     if file.suffix == ".whl":

@@ -1,6 +1,6 @@
 """Where published methods are easily got wrong: what several of them, or their presets, must say together.
 
-A trap of one method alone is tested beside the rest of that method; docs/reference/methods.md lists them all.
+A trap of one method alone is tested beside the rest of that method; docs/explanation/traps.md lists them all.
 """
 
 import math
