@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 MINUTES ?= 30
 
-.PHONY: demo test test-all torture audit package lint tables clean
+.PHONY: demo test test-all torture audit package docs lint tables clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, this is " + sys.version'
@@ -25,6 +25,14 @@ $(VENV)/.extras: $(VENV)/.installed
 
 test-all: $(VENV)/.extras  ## the heavier tests, with every extra there is (and Chromium, if it is installed)
 	$(BIN)/python -m pytest -n 0 -m extras -rs
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	touch $@
+
+docs: $(VENV)/.docs  ## the documentation as a site, build/site/index.html, and the notebooks of its tutorials
+	$(BIN)/python docs/make_notebooks.py
+	$(BIN)/python docs/make_site.py
 
 package:  ## wheel and source archive: built, looked into, installed into an empty environment and used
 	PYTHON=$(PYTHON) .ci/package
@@ -50,4 +58,4 @@ tables: $(VENV)/.installed  ## what is written from the records in results/
 	$(BIN)/python benchmarks/commits.py
 
 clean:
-	rm -rf $(VENV) demo runs
+	rm -rf $(VENV) .venv-interfaces-* build demo runs

@@ -13,7 +13,7 @@ NEEDED = (
     "s6mod/presets/datasets.yaml",
     "s6mod/paper/published.json",
 )
-UNWANTED = ("results/", "tests/", "benchmarks/", "docs/", ".ci/")
+UNWANTED = ("results/", "tests/", "benchmarks/", "docs/", "examples/", ".ci/")
 
 for file in map(Path, sys.argv[1:]):
     if file.suffix == ".whl":

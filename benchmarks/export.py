@@ -17,7 +17,6 @@ import onnxruntime
 import torch
 
 from s6mod import Learner
-from s6mod.export import export
 from s6mod.methods import methods
 
 SHOWN = {
@@ -73,7 +72,7 @@ FORMATS = {"onnx": by_onnxruntime, "pt2": by_torch}
 def exported(learner, form):
     """The size of the file, and what answers with labels, probabilities and scores from it."""
     with tempfile.TemporaryDirectory() as folder:
-        done = export(learner, Path(folder) / f"model.{form}")
+        done = learner.export(Path(folder) / f"model.{form}")
         return done.size, FORMATS[form](done.path)
 
 

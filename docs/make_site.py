@@ -29,7 +29,8 @@ from s6mod.teacher import teachers
 from s6mod.tuning.config import TuneConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS, COPY = ROOT / "docs", ROOT / "build" / "docs"
+DOCS, COPY, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "site"
+FETCHED = "https://unpkg.com/iframe-worker/shim"  # the theme's stand-in for workers; ours lies in the site
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
@@ -106,13 +107,12 @@ def fields() -> str:
         text += [f"## {group or 'The run itself'}", _field_table(rows)]
     er = _fields(methods["er"].config_class, "method.")
     text += ["## method er", _field_table(er)]
-    for name in methods.registered(outside=False):
+    for name in (name for name in methods.registered(outside=False) if name != "er"):
         own = _fields(methods[name].config_class, "method.")
         differs = {key: row for key, row in own.items() if er.get(key) != row}
         lacks = ", ".join(f"`{key}`" for key in er if key not in own)
         told = f"As `er`{f', without {lacks}' if lacks else ''}{', but:' if differs else '.'}"
-        if name != "er":
-            text += [f"## method {name}", told, _field_table(differs) if differs else ""]
+        text += [f"## method {name}", told, _field_table(differs) if differs else ""]
     for key, registry in (("branch", branches), ("teacher", teachers)):
         for name in registry.registered(outside=False):
             text += [f"## {key} {name}", _field_table(_fields(registry[name].config_class, f"{key}."))]
@@ -159,7 +159,8 @@ def copy() -> None:
         file = COPY / picture.relative_to(DOCS)
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(picture, file)
-    shutil.copyfile(DOCS / "site.css", COPY / "site.css")
+    for name in ("site.css", "worker.js"):
+        shutil.copyfile(DOCS / name, COPY / name)
 
 
 def check_menu() -> None:
@@ -171,14 +172,24 @@ def check_menu() -> None:
         sys.exit(f"expected every page in the menu of zensical.toml, got none for {', '.join(missing)}; add it there")
 
 
+def need_no_network() -> None:
+    """Let pages load scripts and styles from the site alone."""
+    for file in SITE.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        text = text.replace(FETCHED, os.path.relpath(SITE / "worker.js", file.parent))
+        if found := re.search(r"<(?:script|link)\b[^>]*\b(?:src|href)=\"?https?://[^>]*>", text):
+            sys.exit(f"expected a site that needs no network, got {found[0]} in {file.name}")
+        file.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Copy, fill, build."""
     check_menu()
     copy()
-    built = subprocess.run(  # noqa: S603 - our own words
-        [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"], cwd=ROOT
-    )
-    sys.exit(built.returncode)
+    words = [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"]
+    if code := subprocess.run(words, cwd=ROOT).returncode:  # noqa: S603 - our own words
+        sys.exit(code)
+    need_no_network()
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 import typer
 import yaml
+from rich.console import Console
 
 from s6mod.cli.app import COMMANDS
 from s6mod.cli.commands import app
 from s6mod.config import merge
 from s6mod.learner import Learner
 from s6mod.runs import bench, bench_growth, bench_live
+from s6mod.runs.bench_values import bench_values
 from s6mod.runs.execute import Interrupted
 from s6mod.runs.name import run_hash
 from s6mod.runs.store import scan
@@ -339,6 +341,18 @@ def test_bench_prints_milliseconds_memory_and_ratio(call, monkeypatch):
     assert rows.keys() == {"er", "er+s6mod", "er+s6mod/method.memory_batch=8"}
     assert rows["er"]["ratio"] == 1
     assert all(row["ms_per_step"] > 0 and row["peak_bytes"] > 0 for row in rows.values())
+
+
+def test_bench_measures_a_method_that_refuses_branches_alone_and_an_average_or_a_teacher_beside_it(monkeypatch):
+    measured = []
+    monkeypatch.setattr(bench, "measure", lambda contenders, *rest: measured.extend(contenders) or [])
+    branches = ["none", "none/average=0.99", "mkd", "s6mod"]
+    bench.run_bench(["er", "scr"], branches, bench_values, 1, 0.0, "cpu", "auto", True, Console())
+    names = ["er", "er/average=0.99", "er+mkd", "er+s6mod", "scr", "scr/average=0.99"]
+    assert [each.name for each in measured] == names
+    monkeypatch.setattr(bench, "IMAGE_SHAPE", (3, 8, 8))
+    assert measured[1].learner().average is not None
+    assert measured[2].learner().teaching is not None
 
 
 def test_bench_shows_what_growth_costs(call, monkeypatch):

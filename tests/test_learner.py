@@ -17,7 +17,7 @@ from s6mod import Learner
 from s6mod.data import load
 from s6mod.engine.checkpoint import read_state
 from s6mod.engine.step import Inputs, Ledger
-from s6mod.errors import CheckpointError, ConfigError, InputError
+from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError
 from s6mod.methods import Batch, methods
 from s6mod.networks import ResNet18
 
@@ -505,6 +505,16 @@ def test_a_pinned_buffer_may_be_filled_anew_while_the_device_has_yet_to_read_it(
     y.zero_()
     assert torch.equal(handed[0].images, expected[0])
     assert torch.equal(handed[0].labels, expected[1])
+
+
+def test_a_batch_beyond_memory_is_told_in_a_sentence_and_smaller_ones_are_learned(monkeypatch):
+    learner = run(small(), 0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.memory, "place", lambda *given: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(ResourceError, match=r"^expected enough memory for a batch of \d+ images, got: .*; give"):
+            learner.learn(*batch(1))
+    learner.learn(*batch(1))
+    assert learner.steps == 2
 
 
 def test_a_step_that_fails_leaves_memory_and_its_bookkeeping_in_agreement(monkeypatch):

@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from fractions import Fraction
@@ -14,12 +15,17 @@ import pytest
 import typer.main
 import yaml
 
+import learners
 from records import records_of
 from s6mod import cli
 from s6mod.branch import branches
 from s6mod.cli.commands import app
+from s6mod.config import field_names
+from s6mod.experiments.sweep import SweepConfig
 from s6mod.methods import Method, base, methods
+from s6mod.runs.config import RunConfig
 from s6mod.runs.records import export
+from s6mod.tuning.config import TuneConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -65,8 +71,10 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("page", "group"), list(programs()))
 def test_every_program_runs_as_it_is(page, group):
     if page.name == INTERFACES:
-        for interface in re.findall(r"s6mod\.interfaces\.(\w+)", group[0][1]):
-            pytest.importorskip({"hub": "huggingface_hub"}.get(interface, interface))
+        for library in re.findall(r"^(?:from|import) (?:s6mod\.interfaces\.)?(\w+)", group[0][1], re.MULTILINE):
+            if library == "capymoa" and shutil.which("java") is None:
+                pytest.skip("CapyMOA needs a JVM")
+            pytest.importorskip({"hub": "huggingface_hub"}.get(library, library))
     run_program(page, group)
 
 
@@ -124,6 +132,18 @@ FIELD_TABLES = [
 ]
 
 
+@pytest.mark.extras
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("name", learners.METHODS)
+def test_the_ten_lines_work_with_every_method(name):
+    (line, code), *_ = blocks(ROOT / "README.md", "python")
+    options = {"network": {"width": 2}} | ({"passes": 1} if name == "gdumb" else {})
+    code = code.replace("Learner()", f"Learner({ {'name': name, **options} }, memory_size=80)")
+    learner = run_program("README.md", [(line, code)])["learner"]
+    assert learner.config.method.name == name
+    assert learner.classes_ == ["zero", "one", "two"]
+
+
 def test_the_branch_has_its_table_of_fields():
     assert "<!-- fields: s6mod.branch:S6MODConfig -->" in (ROOT / "docs" / "reference" / "branch.md").read_text()
 
@@ -178,9 +198,45 @@ def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_
     assert [name for name, row in zip(verbs, rows, strict=True) if "default: " not in row[2]] == must
     for told in (text, inspect.getdoc(Method)):
         assert re.search(r"`plan`+, `+draw`+ and `+losses`", told)
-    assert "fourteen verbs" in base.__doc__
-    assert "Fourteen verbs." in text
-    assert (len(verbs), must) == (14, ["plan", "draw", "losses"])
+    assert "fifteen verbs" in base.__doc__
+    assert "Fifteen verbs." in text
+    assert (len(verbs), must) == (15, ["plan", "draw", "losses"])
+
+
+@pytest.fixture
+def site():
+    """The script that builds the site."""
+    specification = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "make_site.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_every_page_is_in_the_menu_of_the_site(site, monkeypatch):
+    site.check_menu()
+    monkeypatch.setattr(site, "pages", lambda: {ROOT / "new.md": Path("how-to/new.md")})
+    with pytest.raises(SystemExit, match=r"got none for how-to/new\.md"):
+        site.check_menu()
+
+
+def test_the_reference_of_the_site_has_every_command_option_and_field(site):
+    commands, fields = site.commands(), site.fields()
+    for name, command in typer.main.get_command(app).commands.items():
+        assert f"## s6mod {name}\n" in commands
+        options = [word for each in command.params for word in each.opts if word.startswith("--") and word != "--help"]
+        assert [word for word in options if f"`{word}`" not in commands] == []
+    own = [part.config_class for each in (methods, branches) for part in each.registered(outside=False).values()]
+    names = {name for cls in (RunConfig, SweepConfig, TuneConfig, *own) for name in field_names(cls)}
+    last = {name.rpartition(".")[2] for name in names if not any(other.startswith(f"{name}.") for other in names)}
+    assert [name for name in sorted(last) if not re.search(rf"[`.]{name}`", fields)] == []
+
+
+def test_a_link_to_a_file_outside_the_docs_becomes_plain_text_in_the_site(site):
+    page, other = ROOT / "docs" / "how-to" / "a.md", ROOT / "SECURITY.md"
+    places = {page: Path("how-to/a.md"), other: Path("explanation/security.md")}
+    text = "[records](../../results), [how](../../SECURITY.md#how-to-report), [lost](b.md)"
+    expected = "records, [how](../explanation/security.md#how-to-report), [lost](b.md)"
+    assert site.relinked(text, page, places) == expected
 
 
 def test_the_notebooks_are_what_the_tutorials_say():

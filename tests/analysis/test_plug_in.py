@@ -125,6 +125,17 @@ def test_the_picture_has_a_row_for_each_method_that_can_be_joined(store):
     assert drawing.png
 
 
+def test_the_plan_names_a_command_for_each_method_that_lacks_runs_the_quickest_first(store, capsys):
+    how = How(store / "runs", [store], None, Means("cpu"), False, False, True, plan=True)
+    carry_out(plug_in(["er", "pcr", "finetune"], "digits", None), "0-2", None, how, lambda problems: None)
+    pieces = capsys.readouterr().out.split("in pieces, the quickest answer first:\n")[1].splitlines()
+    commands = [
+        f"s6mod study plug-in {name} --data digits --memory 200 --seeds 0-2" for name in ("finetune", "er", "pcr")
+    ]
+    assert [line.split("  ")[0].rstrip() for line in pieces] == commands
+    assert ["3 runs" in pieces[0], "3 runs" in pieces[1], "14 runs" in pieces[2]] == [True] * 3
+
+
 def test_a_page_takes_the_place_of_a_page_of_a_study_alone(store, tmp_path):
     study, file = study_of(store), tmp_path / "docs" / "plug-in.md"
     write_page(study, file, "plug-in")

@@ -150,10 +150,12 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     assert not narrow.measured
     assert narrow.ms < 0.5 * ocm.ms
     assert narrow.memory_gib < 0.5 * ocm.memory_gib
-    taught, both, own_view = (
-        cost(complete(parse(f"{name}+mkd/cifar100").values())) for name in ("er", "er+s6mod", "pcr")
+    taught, both, swift, mose, best = (
+        cost(complete(parse(f"{name}/cifar100").values()))
+        for name in ("er+mkd", "er+s6mod+mkd", "swift", "mose", "best")
     )
-    assert er.ms < taught.ms < both.ms < own_view.ms
+    assert er.ms < swift.ms < taught.ms < both.ms
+    assert mose.ms < best.ms < 1.5 * mose.ms  # MOSE's pass holds what the teacher wants: only the copy has one
     penalised = cost(complete(parse("er+confidence/cifar100").values()))
     assert penalised == er
     short = cost(complete(parse("er/digits/200/stream.samples_per_task=20").values()))

@@ -1,13 +1,15 @@
-"""What is refused before anything is traced. What an export answers is tested with the extra, in ``extras``."""
+"""What is refused, and what travels with an export. What it answers, in every way to predict, is in ``extras``."""
 
+import json
 import sys
 
 import pytest
 import torch
+from states import assert_same_tree
 
-from learners import run, small
+from learners import batch, run, small
+from s6mod.data.images import RESIZING
 from s6mod.errors import ConfigError, InputError
-from s6mod.export import export
 from s6mod.export.write import _compared, _samples
 
 
@@ -18,18 +20,18 @@ def learner():
 
 def test_the_name_of_the_file_says_its_format(learner, tmp_path):
     with pytest.raises(ConfigError, match=r"expected a file name that ends in .onnx or .pt2, got 'model.pt'"):
-        export(learner, tmp_path / "model.pt")
+        learner.export(tmp_path / "model.pt")
 
 
 def test_a_learner_that_has_seen_nothing_is_not_exported(tmp_path):
     with pytest.raises(InputError, match="learn first"):
-        export(small("er"), tmp_path / "model.onnx")
+        small("er").export(tmp_path / "model.onnx")
 
 
 def test_every_class_needs_a_name_of_its_own(learner, tmp_path):
     for names in (["a"] * 6, list("abc")):
         with pytest.raises(InputError, match="expected 6 different class names"):
-            export(learner, tmp_path / "model.onnx", names)
+            learner.export(tmp_path / "model.onnx", names)
 
 
 def test_a_package_that_is_missing_is_told_before_the_work(learner, tmp_path, monkeypatch):
@@ -37,7 +39,7 @@ def test_a_package_that_is_missing_is_told_before_the_work(learner, tmp_path, mo
     with pytest.raises(
         ConfigError, match=r"expected onnx for ONNX, got none installed; run: pip install -e '.\[export\]'"
     ):
-        export(learner, tmp_path / "model.onnx")
+        learner.export(tmp_path / "model.onnx")
 
 
 def test_scores_are_compared_by_labels_size_and_classes_left_out():
@@ -53,7 +55,25 @@ def test_scores_are_compared_by_labels_size_and_classes_left_out():
 
 
 def test_the_samples_come_from_all_over_the_memory(learner):
-    assert len(_samples(learner)) == len(learner.memory) == 4
+    assert len(_samples(learner.memory)) == len(learner.memory) == 4
     full = run(small("er", memory_size=200), 0, 0)
     full.learn(torch.arange(200, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 8, 8), [0] * 200)
-    assert _samples(full)[:, 0, 0, 0].tolist() == list(range(0, 200, 4))
+    assert _samples(full.memory)[:, 0, 0, 0].tolist() == list(range(0, 200, 4))
+
+
+def test_a_learner_writes_itself_with_its_names_and_the_rule_for_resizing_and_goes_on_to_the_bit(tmp_path):
+    learner, beside = (small("er", num_classes=None, predict_by="ncm", test_then_train=True) for _ in range(2))
+    for one in (learner, beside):
+        one.learn(batch(0, (0,), 4)[0], ["cup", "pen", "key", "cup"])
+        one._tally.temperature.losses[44] = -1  # as if scores had been found to be half as sharp as they should be
+    done, told = learner.export(tmp_path / "model.pt2"), {"s6mod": ""}
+    module = torch.export.load(done.path, extra_files=told).module()
+    images = batch(1, (0,), 5)[0]
+    labels, probabilities, _ = module(images)
+    assert [done.metadata.classes[label] for label in labels] == learner.predict(images).tolist()
+    torch.testing.assert_close(probabilities, learner.predict_proba(images))
+    about = json.loads(told["s6mod"])
+    assert (about["classes"], about["resizing"], about["temperature"]) == (["cup", "pen", "key"], RESIZING, 0.5)
+    for one in (learner, beside):
+        one.learn(*batch(2, (0, 1)))
+    assert_same_tree(learner.state_dict(), beside.state_dict())

@@ -19,7 +19,8 @@ from states import assert_same_tree
 from learners import batch, run, small
 from s6mod.engine.evaluate import Predictor
 from s6mod.errors import DataError, InputError
-from s6mod.export import export, open_model, torch_file
+from s6mod.export import torch_file
+from s6mod.runs.model import open_model
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.extras
 
 PLUS = {"name": "s6mod", "variant": "plus"}
 COVERING = {
-    "head": ("er", None, {}),
+    "head, calibrated": ("er", None, {"test_then_train": True}),
     "nearest means, no classifier": ("scr", None, {}),
     "cosines among seen classes": ("pcr", None, {"predict_among": "seen"}),
     "all experts, normalised images": ("mose", None, {"predict_by": "moe", "statistics": "memory"}),
@@ -56,8 +57,11 @@ def test_onnxruntime_answers_like_the_learner_for_any_number_of_images(name, tmp
     method, branch, options = COVERING[name]
     side = 16 if name == "ETF head" else 8  # whose map has four positions to scan
     learner = run(small(method, branch, **options), 0, 4, side)
+    if learner.config.tests:
+        learner._tally.temperature.losses[44] = -1  # of the sharpness 2
+        assert learner.temperature == 0.5
     before = copy.deepcopy(learner).state_dict()
-    done = export(learner, tmp_path / "model.onnx")
+    done = learner.export(tmp_path / "model.onnx")
     assert_same_tree(learner.state_dict(), before)
     assert all(peer.training for peer in learner.peers)
 
@@ -76,7 +80,7 @@ def test_onnxruntime_answers_like_the_learner_for_any_number_of_images(name, tmp
 def test_torch_answers_like_the_learner_and_the_file_holds_no_image_of_the_memory(name, tmp_path):
     method, branch, options = COVERING[name]
     learner = run(small(method, branch, **options), 0, 4)
-    done, told = export(learner, tmp_path / "model.pt2"), {"s6mod": ""}
+    done, told = learner.export(tmp_path / "model.pt2"), {"s6mod": ""}
     program = torch.export.load(tmp_path / "model.pt2", extra_files=told)
     module = program.module()
     for size in (1, 7):
@@ -93,7 +97,7 @@ def test_a_learner_that_grows_is_exported_with_its_own_names_and_columns_at_the_
     images = batch(0, (0,), size=4, side=32)[0]
     learner.learn(images, ["cup", "pen", "key", "cup"])
     learner.learn(images, ["cup", "pen", "key", "cup"])
-    done = export(learner, tmp_path / "model.pt2")
+    done = learner.export(tmp_path / "model.pt2")
     assert done.metadata.classes == ["cup", "pen", "key"]
     scores = torch.export.load(tmp_path / "model.pt2").module()(images)[2]
     close(scores, learner.scores(images)[learner.primary])
@@ -108,7 +112,7 @@ def learner():
 def exported(learner, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     learner.save(folder / "learner")
-    return export(learner, folder / "model.onnx", list("abcdef"))
+    return learner.export(folder / "model.onnx", list("abcdef"))
 
 
 def test_the_file_says_what_it_is(exported, learner):
@@ -163,14 +167,14 @@ def test_a_graph_that_answers_otherwise_is_not_written(learner, monkeypatch, tmp
     right = Predictor.at_once
     monkeypatch.setattr(Predictor, "at_once", lambda *given: right(*given) * 1.001)
     with pytest.raises(InputError, match=r"got scores that differ by 1.0e-03; nothing was written"):
-        export(learner, tmp_path / "model.pt2")
+        learner.export(tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_method_that_cannot_be_traced_is_told_in_one_sentence(learner, monkeypatch, tmp_path):
     monkeypatch.setattr(type(learner.method), "prepare", lambda self, images: images.float() / 255 + 0 * len(images))
     with pytest.raises(InputError, match=r"^expected a method and a branch that torch.export can trace, got .*$"):
-        export(learner, tmp_path / "model.pt2")
+        learner.export(tmp_path / "model.pt2")
 
 
 def test_export_writes_what_a_run_has_trained_with_the_names_of_its_classes(call, tmp_path, monkeypatch):

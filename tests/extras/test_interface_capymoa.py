@@ -1,5 +1,6 @@
 """A learner as a batch classifier of CapyMOA, in its own evaluation; skipped without the library or a JVM."""
 
+import importlib.util
 import shutil
 
 import numpy as np
@@ -12,9 +13,12 @@ from s6mod.errors import InputError
 
 if shutil.which("java") is None:
     pytest.skip("CapyMOA needs a JVM", allow_module_level=True)
-pytest.importorskip("capymoa")
+if importlib.util.find_spec("capymoa") is None:
+    pytest.skip("needs CapyMOA: run by test_interfaces_elsewhere.py", allow_module_level=True)
 from capymoa.evaluation import prequential_evaluation
+from capymoa.ocl.evaluation import ocl_train_eval_loop
 from capymoa.stream import NumpyStream
+from torch.utils.data import DataLoader, TensorDataset
 
 from s6mod.interfaces.capymoa import CapyMOALearner
 
@@ -49,6 +53,26 @@ def test_prequential_evaluation_learns_and_predicts_as_the_learner_does(arrays):
     results = prequential_evaluation(stream, model, batch_size=4, store_predictions=True, optimise=False)
     assert list(results.predictions()) == expected
     assert results.cumulative.accuracy() == pytest.approx(100 * np.mean(np.array(expected) == y))
+    images = x.reshape(12, *SHAPE)
+    assert np.array_equal(model.learner.predict_proba(images), learner.predict_proba(images))
+
+
+def test_the_loop_for_continual_learning_learns_and_predicts_as_the_learner_does(arrays):
+    x, y = arrays
+    tasks = [(x[y == 2], y[y == 2]), (x[y != 2], y[y != 2])]  # class 2 first
+    learner = Learner(TINY, seed=3, memory_size=12)
+    for rows, labels in tasks:
+        for start in range(0, len(labels), 4):
+            learner.learn(rows[start : start + 4].reshape(-1, *SHAPE), labels[start : start + 4])
+    model = tiny(NumpyStream(x, y))
+    loaders = [
+        DataLoader(TensorDataset(torch.from_numpy(rows).reshape(-1, *SHAPE), torch.from_numpy(labels)), 4)
+        for rows, labels in tasks
+    ]
+    found = ocl_train_eval_loop(model, loaders, loaders)
+    shares = [learner.evaluate(rows.reshape(-1, *SHAPE), labels) / 100 for rows, labels in tasks]
+    assert found.accuracy_matrix[-1].tolist() == pytest.approx(shares)
+    assert found.accuracy_final == pytest.approx(np.mean(shares))
     images = x.reshape(12, *SHAPE)
     assert np.array_equal(model.learner.predict_proba(images), learner.predict_proba(images))
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from learners import batch, small
+from s6mod import Learner
 from s6mod.errors import CheckpointError
 
 hub = pytest.importorskip("huggingface_hub")
@@ -47,6 +49,17 @@ def test_saved_and_opened_it_predicts_and_goes_on_to_the_bit(learner, tmp_path):
     assert np.array_equal(again.predict_proba(images()), learner.predict_proba(images()))
 
 
+def test_a_learner_with_a_network_of_ones_own_is_opened_with_it(tmp_path):
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU())
+    learner = Learner({"name": "er", "memory_batch": 4}, network=network, memory_size=12)
+    learner.learn(images(), ["cup", "pen"] * 3)
+    HubLearner(learner).save_pretrained(tmp_path)
+    again = HubLearner.from_pretrained(tmp_path, network=network).learner
+    assert np.array_equal(again.predict_proba(images()), learner.predict_proba(images()))
+    with pytest.raises(CheckpointError, match="expected the Sequential that the learner"):
+        HubLearner.from_pretrained(tmp_path)
+
+
 def test_the_files_are_safetensors_json_and_the_card(learner, tmp_path):
     HubLearner(learner).save_pretrained(tmp_path)
     (tensors,) = tmp_path.glob("state-*.safetensors")
@@ -80,6 +93,8 @@ def test_the_card_of_a_run_has_its_accuracies_beside_its_controls(call, tmp_path
     mean, *tasks = (float(share.strip(" |")) for share in rows[0][2:])
     assert mean == pytest.approx(sum(tasks) / 2, abs=0.06)
     assert "Data: digits." in text
+    text = HubLearner.of_run(folders[1]).generate_model_card().text
+    assert "| method | er |\n| branch | confidence |" in text
 
 
 class Hub:

@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
 
 from learners import batch, small
 from s6mod.errors import InputError
@@ -98,6 +99,25 @@ def test_labels_may_be_words_and_whole_floats():
     assert tiny().fit(x, y.astype(float)).classes_.tolist() == [1, 3, 5, 7]
 
 
+def test_announced_classes_may_be_whole_floats_or_of_two_kinds():
+    x, y = stream()
+    model = tiny().partial_fit(x[:4], y[:4].astype(float), classes=np.unique(y.astype(float)))
+    assert model.classes_.tolist() == [1, 3, 5, 7]
+    mixed = tiny().partial_fit(x[:4], y[:4], classes=[7, "cat"])
+    assert mixed.classes_.tolist() == [3, 7, "cat"]
+
+
+def test_a_random_state_is_a_seed_or_drawn_as_scikit_learn_does():
+    x, y = stream()
+    first, second = (
+        tiny(random_state=state).fit(x, y).learner_.config.seed
+        for state in (np.random.RandomState(5), np.random.RandomState(5))
+    )
+    assert first == second
+    assert tiny(random_state=np.int64(5)).fit(x, y).learner_.config.seed == 5
+    assert tiny(random_state=None).fit(x, y).learner_.config.seed >= 0
+
+
 def test_fit_forgets_and_partial_fit_goes_on():
     x, y = stream()
     model = tiny(batch_size=4).partial_fit(x, y)
@@ -137,6 +157,14 @@ def test_a_pickle_names_our_class_alone_and_goes_on_to_the_bit():
         LearnerClassifier.__new__(LearnerClassifier).__setstate__(broken)
 
 
+def test_a_clone_and_a_pickle_keep_a_network_of_ones_own():
+    x, y = stream()
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU())
+    model = LearnerClassifier({"name": "er", "memory_batch": 4}, options=OPTIONS | {"network": network}).fit(x, y)
+    for again in (pickle.loads(pickle.dumps(model)), clone(model).fit(x, y)):
+        assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
+
+
 def test_it_works_in_pipelines_searches_and_cross_validation():
     x, y = stream()
     flat = x.reshape(len(x), -1).astype(float)
@@ -162,6 +190,12 @@ def test_rows_that_fit_no_shape_are_refused_in_one_sentence(shape, sentence):
     x, y = stream()
     with pytest.raises(InputError, match=sentence):
         tiny(image_shape=shape).fit(x.reshape(16, -1), y)
+
+
+def test_a_length_that_no_square_image_has_is_refused_without_a_guess():
+    x, y = stream()
+    with pytest.raises(InputError, match=r"got rows of 190 values; give image_shape=\(C, H, W\)$"):
+        tiny().fit(x.reshape(16, -1)[:, :190], y)
 
 
 def test_bad_labels_change_nothing():

@@ -148,6 +148,7 @@ def lightness(colour):
 
 def test_arrow_keys_and_addresses_choose_tabs(browser, report):
     browser.visit(f"{report}#classes")
+    assert browser.value("scrollY") == 0  # the tabs stay in sight
     current = 'document.querySelector("[aria-selected=true]").textContent'
     assert browser.value(current) == "Classes"
     press = 'document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "%s"}))'

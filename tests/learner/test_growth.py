@@ -105,6 +105,8 @@ def test_with_num_classes_predictions_are_among_the_classes_seen_unless_told_oth
 
 BAD = {
     "a float": ([1.5, 2.0], "integers or strings, got 1.5 at position 0"),
+    "an integer beyond 64 bits": ([1, 2**63], "labels of 64 bits, got 9223372036854775808 at position 1"),
+    "half a letter": (["\ud800", "cat"], r"labels of Unicode, got '.ud800' at position 0"),
     "a bool": ([True, False], "integers or strings, got True"),
     "none": (["cat", None], "integers or strings, got None at position 1"),
     "too few": (["cat"], "expected 2 labels"),

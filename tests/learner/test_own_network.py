@@ -13,12 +13,13 @@ from s6mod import Learner
 from s6mod.engine.checkpoint import Snapshot
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.learner import LearnerConfig
+from s6mod.learner.check import takes_modules
 from s6mod.learner.classes import FIRST_CAPACITY
-from s6mod.methods import Method, methods
+from s6mod.methods import methods
 
 S6MOD = {"name": "s6mod", "view": "fresh"}
-PLAIN = [name for name in learners.METHODS if methods[name].make_network is Method.make_network]
-SINGLE = [name for name in PLAIN if methods[name].num_peers == 1]
+TAKING = [name for name in learners.METHODS if takes_modules(methods[name])]
+SINGLE = [name for name in TAKING if methods[name].num_peers == 1]
 ANNOUNCED = list(range(100, 100 + FIRST_CAPACITY - 2))  # the second batch of ``named`` finds no output left
 
 
@@ -91,7 +92,7 @@ def test_parameters_that_are_frozen_stay():
 
 
 @pytest.mark.parametrize("name", [*SINGLE, "er-ccldc"])
-def test_every_method_with_a_linear_head_takes_it_and_resumes_to_the_bit(tmp_path, name):
+def test_every_method_but_mose_takes_it_and_resumes_to_the_bit(tmp_path, name):
     straight = learners.run(small(mapped(), name), 0, 4)
     learners.run(small(mapped(), name), 0, 3).save(tmp_path)
     resumed = learners.run(Learner.load(tmp_path, network=nn.Sequential(*mapped())), 3, 4)
@@ -145,7 +146,7 @@ def test_the_configuration_says_that_one_was_brought_and_holds_no_module():
 
 def test_bytes_of_the_module_are_counted():
     learner, wider = (learners.run(small(mapped(width)), 0, 2) for width in (4, 8))
-    own = sum(t.numel() * t.element_size() for t in learner.brought.state_dict().values())
+    own = sum(t.numel() * t.element_size() for t in learner.own.network.state_dict().values())
     assert learner.nbytes == learner.parts.nbytes + own < wider.nbytes
 
 
@@ -182,10 +183,27 @@ def test_a_state_of_a_learner_can_be_taken_in_memory():
     assert_same_tree(learner.state_dict(), twin.state_dict())
 
 
-@pytest.mark.parametrize("name", ["ocm", "onpro", "mose", "pcr", "scr"])
-def test_methods_whose_network_has_more_refuse_it(name):
-    with pytest.raises(ConfigError, match=f"no network for method '{name}', whose own has more .*; take a method"):
-        Learner(name, network=mapped(), num_classes=4)
+def test_a_method_whose_network_has_more_refuses_it():
+    with pytest.raises(ConfigError, match=r"no network for method 'mose', whose own has more .*; take a method"):
+        Learner("mose", network=mapped(), num_classes=4)
+
+
+def test_a_method_that_changes_its_network_alone_refuses_it():
+    class Mine(methods["pcr"]):
+        def make_network(self):
+            return super().make_network()
+
+    assert takes_modules(methods["pcr"])
+    assert not takes_modules(Mine)
+
+
+@pytest.mark.parametrize("name", ["ocm", "onpro", "pcr", "scr"])
+def test_a_method_with_a_head_of_its_own_puts_it_on_the_module(name):
+    brought, own = (learners.run(learner, 0, 1) for learner in (small(mapped(), name), learners.small(name)))
+    (there,), (here,) = brought.peers, own.peers
+    heads = [{part for part, _ in peer.network.named_children()} & {"head", "projection"} for peer in (there, here)]
+    assert heads[0] == heads[1]
+    assert type(there.network).read is type(here.network).read
 
 
 class Tokens(nn.Module):

@@ -17,7 +17,9 @@ from s6mod.learner.prequential import Tally
 def tallied(*batches):
     found = Tally()
     for labels, hits in batches:
-        found.count(torch.tensor(labels), torch.tensor(hits, dtype=torch.bool))
+        right = torch.tensor(labels)
+        predicted = torch.where(torch.tensor(hits, dtype=torch.bool), right, right + 1)
+        found.count(right, torch.nn.functional.one_hot(predicted, 4).float())
     return found
 
 

@@ -96,6 +96,7 @@ def test_a_learner_that_is_told_a_method_starts_from_the_defaults_of_the_fields(
 
 
 def test_the_options_of_a_call_are_the_fields_of_the_configuration():
-    assert {*LearnerOptions.__annotations__, "method", "branch", "network"} == set(LearnerConfig.model_fields)
+    own = {"method", "branch", "network", "optimizer"}
+    assert {*LearnerOptions.__annotations__, *own} == set(LearnerConfig.model_fields)
     with pytest.raises(ConfigError, match="did you mean 'memory_size'"):
         Learner("er", num_classes=10, memory_sise=3)

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from learners import MEMORY, STREAM, batch, run, small, untaken
 from s6mod import Learner
+from s6mod.methods.base import OptimizerConfig
 from s6mod.runs.cells import parse
 from s6mod.runs.config import RunConfig
 
@@ -139,17 +140,12 @@ def test_a_branch_sees_the_stream():
     assert step.tap.again().shape == step.tap.feature_map.shape
 
 
-@pytest.mark.parametrize(
-    ("cell", "expected"),
-    [
-        ("der/cifar100", {"logit_weight": 0.2, "lr": 5e-4}),
-        ("der/cifar10", {"logit_weight": 0.1, "lr": 5e-4}),
-        ("der++/cifar100", {"logit_weight": 0.2, "label_weight": 1.0, "lr": 1e-4}),
-        ("der++/cifar10", {"logit_weight": 0.1, "label_weight": 0.5, "lr": 5e-4}),
-    ],
-)
-def test_presets_have_the_weights_of_the_study(cell, expected):
-    method = RunConfig.parse(parse(cell).values()).method
-    found = {name: getattr(method, name) for name in expected if name != "lr"} | {"lr": method.optimizer.lr}
-    assert found == expected
-    assert (method.optimizer.name, method.optimizer.weight_decay) == ("adam", 0)
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "tiny-imagenet"])
+def test_presets_have_the_settings_of_the_study(data):
+    der, der_pp, er_ace = (
+        RunConfig.parse(parse(f"{name}/{data}").values()).method for name in ("der", "der++", "er-ace")
+    )
+    assert (der.logit_weight, der_pp.logit_weight, der_pp.label_weight) == (0.2, 0.2, 1.0)
+    assert der.optimizer == der_pp.optimizer == er_ace.optimizer == OptimizerConfig()
+    assert der.augment == der_pp.augment == er_ace.augment
+    assert (der.augment.jitter_probability, der.augment.grey_probability, der.augment.flip_probability) == (0, 0, 0.5)

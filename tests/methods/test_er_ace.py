@@ -18,41 +18,62 @@ def slow_cross_entropy(logits, labels, classes):
     return total / len(labels)
 
 
-def chosen_among(learner, labels):
+def marked(learner, labels):
+    """Classes of the stream batch, and classes seen."""
     plan = learner.method.plan(
         torch.tensor(labels), learner.memory, learner.task.with_classes(torch.tensor(labels)), learner.host_generator
     )
-    return plan and plan.rows["classes"].nonzero().flatten().tolist()
+    return plan and [plan.rows[name].nonzero().flatten().tolist() for name in ("arrived", "seen")]
 
 
-def test_the_loss_is_that_of_the_stream_among_its_own_and_unseen_classes_plus_that_of_the_memory_among_all():
+def test_the_loss_is_that_of_the_stream_among_its_own_classes_plus_that_of_the_memory_among_those_seen():
     learner = run(ace(), 0, 3)  # classes 0, 1, 2 and 3 have been seen, of six
-    x, y = batch(3, (2, 2))
+    x, y = batch(3, (2, 4))
     step = untaken(learner, x, y)
     (out,) = step.outputs  # one pass
     memory, stream = out.logits.split([MEMORY, len(x)])
     labels = learner.memory.labels[step.plan.rows["replay"]]
-    assert step.terms["stream"].item() == pytest.approx(slow_cross_entropy(stream, y, [2, 4, 5]), rel=1e-5)
-    assert step.terms["memory"].item() == pytest.approx(slow_cross_entropy(memory, labels, range(6)), rel=1e-5)
+    assert step.terms["stream"].item() == pytest.approx(slow_cross_entropy(stream, y, [2, 4]), rel=1e-5)
+    assert step.terms["memory"].item() == pytest.approx(slow_cross_entropy(memory, labels, range(5)), rel=1e-5)
     assert step.terms.keys() == {"stream", "memory"}
 
 
-def test_left_out_are_classes_that_were_seen_and_are_not_in_the_batch():
+def test_classes_are_seen_from_their_first_batch_on_the_one_that_is_only_stored_included():
     learner = ace()
     learner.build((3, 8, 8))
-    assert chosen_among(learner, [0, 1]) is None  # the first batch is only stored
+    assert marked(learner, [0, 1]) is None  # the first batch is only stored
     learner.learn(*batch(0, (0, 1)))
-    assert chosen_among(learner, [0, 0]) == [0, 2, 3, 4, 5]  # class 1 was seen in the batch that was only stored
-    assert chosen_among(learner, [0, 1]) == [0, 1, 2, 3, 4, 5]
-    assert chosen_among(learner, [3, 3]) == [2, 3, 4, 5]  # a class that comes for the first time
+    assert marked(learner, [0, 0]) == [[0], [0, 1]]
+    assert marked(learner, [3, 3]) == [[3], [0, 1, 3]]
     run(learner, 2, 6)
-    assert chosen_among(learner, [4, 1]) == [1, 4]  # all have been seen
-    assert chosen_among(learner, [3]) == [3]
+    assert marked(learner, [4, 1]) == [[1, 4], [0, 1, 2, 3, 4, 5]]
 
 
-def test_a_batch_of_one_class_with_all_seen_has_nothing_to_choose_and_costs_nothing():
-    learner = run(ace(), 0, 6)
-    step = untaken(learner, *batch(6, (3,)))
+def test_a_step_leaves_the_outputs_of_classes_that_have_not_come_as_they_were_and_none_of_them_is_predicted():
+    learner = ace(branch=None)
+    learner.build((3, 8, 8))
+    before = learner.peers[0].network.head.weight.detach().clone()
+    run(learner, 0, 3)
+    head = learner.peers[0].network.head
+    assert not head.weight.grad[4:].any()
+    assert not head.bias.grad[4:].any()
+    assert not torch.equal(head.weight[:4], before[:4])
+    scores = learner.scores(batch(3, (0, 1))[0])["head"]
+    assert scores[:, :4].isfinite().all()
+    assert scores[:, 4:].isneginf().all()
+
+
+def test_a_state_from_before_heads_chose_among_the_classes_seen_is_taken_over():
+    learner = run(ace(), 0, 3)
+    state = learner.method.state_dict()
+    del state["seen"]
+    learner.method.load_state_dict(state)
+    assert learner.method.seen.tolist() == [True] * 4 + [False] * 2
+
+
+def test_a_batch_of_one_class_has_nothing_to_choose_and_costs_nothing():
+    learner = run(ace(), 0, 3)
+    step = untaken(learner, *batch(3, (3,)))
     assert step.terms["stream"].item() == 0
     (gradient,) = torch.autograd.grad(step.terms["stream"], step.outputs[0].logits)
     assert not gradient.any()

@@ -122,6 +122,11 @@ def test_fewer_candidates_than_are_replayed_are_refused_in_a_sentence():
         MIRConfig.parse({"name": "mir", "candidates": 50})
 
 
+def test_a_memory_that_leaves_nothing_to_choose_is_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match=r"than MIR replays \(3\), .* got memory_size=3; raise it or lower"):
+        run(mir(memory_size=3), 0, 1)
+
+
 def test_a_branch_sees_what_er_would():
     learner = run(mir({"name": "confidence"}), 0, 6)
     step = untaken(learner, *batch(6, (4, 5)))

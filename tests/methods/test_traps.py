@@ -1,6 +1,6 @@
 """Where published methods are easily got wrong: what several of them, or their presets, must say together.
 
-A trap of one method alone is tested beside the rest of that method; docs/reference/methods.md lists them all.
+A trap of one method alone is tested beside the rest of that method; docs/explanation/traps.md lists them all.
 """
 
 import math
@@ -215,7 +215,7 @@ def test_trap_13_both_quirks_of_the_published_pairs_are_on_and_plain_ocm_has_non
 
 def test_trap_17_weights_of_the_distillation():
     for data, onpro in (("cifar10", 1), ("cifar100", 1), ("tiny-imagenet", 2)):
-        for name, weight in (("er", 2), ("ocm", 4), ("onpro", onpro)):
+        for name, weight in (("er", 2), ("ocm", 4), ("onpro", onpro), ("er-ace", 1), ("der++", 1)):
             assert preset(f"{name}-ccldc/{data}")["method"]["collaboration"]["kd_weight"] == weight
 
 

@@ -223,6 +223,7 @@ def test_the_page_is_written_from_records_and_checked(store, tmp_path, monkeypat
     assert call("table", "--write", "page.md", "--check")[0] == 0
     page = Path("page.md").read_text()
     assert "| er+s6mod | bf16 | 3 | 34.00±1.00 | ±2.48 | 34.55±1.66 | -0.55 | agrees | +2.00±2.48 | 4.0 | 140 |" in page
+    assert "not run" not in page
     Path("page.md").write_text(page.replace("34.00", "35.00"))
     assert call("table", "--write", "page.md", "--check")[0] == 2
     Path("notes.md").write_text("My own.")

@@ -98,6 +98,21 @@ def test_the_plain_samples_may_be_left_out():
     torch.testing.assert_close(step.terms["teacher/kd"], 5.5 * by_hand(teacher(view).logits, step.tap.logits, 4))
 
 
+@pytest.mark.parametrize(("answers", "views"), [("plain", ["plain"]), ("both", ["augmented", "plain"])])
+@pytest.mark.parametrize("method", ["er", "pcr"])
+def test_the_copy_may_answer_on_the_samples_as_they_are(method, answers, views):
+    learner = learners.run(taught(method, teacher={"answers": answers, "unaugmented": False}), 0, 3)
+    teacher = copy.deepcopy(learner.teaching.modules[0])
+    step = learners.untaken(learner, *learners.batch(3, (2, 3)))
+    seen = step.tap.seen()
+    stored, _ = learner.memory.gather(step.plan.rows["replay"])
+    images = torch.cat([stored, learners.batch(3, (2, 3))[0]])
+    given = {"augmented": seen.view, "plain": learner.method.prepare(images)}
+    expected = torch.stack([by_hand(teacher(given[view]).logits, seen.logits, 4) for view in views]).mean()
+    torch.testing.assert_close(step.terms["teacher/kd"], 5.5 * expected)
+    assert len(step.inputs) == (1 if method == "er" else 2)  # no pass of the network but the method's own
+
+
 def test_the_copy_starts_as_the_network_and_its_parameters_follow_at_the_rate_while_its_buffers_are_its_own():
     learner = learners.run(taught(), 0, 1)  # only stored
     (network,), (other,) = [peer.network for peer in learner.peers], learner.teaching.modules

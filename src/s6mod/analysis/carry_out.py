@@ -1,7 +1,7 @@
 """A question carried out: what is missing of its runs is run, and the answer is written and shown."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,11 @@ from s6mod.analysis.study import Study, write_page
 from s6mod.columns import align
 from s6mod.errors import ConfigError
 from s6mod.experiments.perform import Means, ending, perform
-from s6mod.experiments.plan import print_plan
-from s6mod.experiments.sweep import numbers, sweep_of
+from s6mod.experiments.plan import print_pieces, print_plan
+from s6mod.experiments.sweep import Sweep, numbers, sweep_of
 from s6mod.paper.render import show
 from s6mod.report.picture import require_matplotlib
+from s6mod.runs.cells import Cell
 from s6mod.runs.compose import elsewhere
 from s6mod.runs.store import scan
 
@@ -46,12 +47,20 @@ def carry_out(
     folders = folders if how.page is not None else [how.out, *folders]  # a page is of public records
     found = scan(folder for folder in folders if folder.is_dir() or folder in (how.store or []))
     warn(found.problems)
-    wanted = [(cell, seed) for cell in dict.fromkeys(question.cells.values()) for seed in numbers(seeds)]
     place = elsewhere(how.means.device, how.data_root)
-    todo = sweep_of(wanted, {}, place, how.out, found)
+
+    def sweep(cells: Iterable[Cell]) -> Sweep:
+        wanted = [(cell, seed) for cell in dict.fromkeys(cells) for seed in numbers(seeds)]
+        return sweep_of(wanted, {}, place, how.out, found)
+
+    todo = sweep(question.cells.values())
     console, outcome = Console(emoji=False), None
     if how.plan:
         print_plan(todo, console)
+        parts = {
+            command: sweep(question.cells[label] for label in labels) for command, labels in question.pieces.items()
+        }
+        print_pieces({f"{command} --seeds {seeds}": part for command, part in parts.items()}, console)
         return 0, []
     if not how.no_run:
         outcome = perform(todo, how.means.launcher(todo, how.out), console, how.yes, how.quiet)

@@ -58,7 +58,13 @@ def plug_in(names: Sequence[str] | None, data: str, memory: int | None, folder: 
         cells |= {f"{name} + {each}": _with(base, each) for each in joined}
     title = TITLE.format(data=er.data, memory=er.memory)
     name = slug("plug-in", er.data, str(er.memory), *(names or ()))
-    return Question(name, title, er, cells, _answer, {})
+    pieces = {
+        f"s6mod study plug-in {method} --data {er.data} --memory {er.memory}": tuple(
+            label for label in cells if label.partition(" + ")[0] == method
+        )
+        for method in chosen
+    }
+    return Question(name, title, er, cells, _answer, {}, pieces)
 
 
 def _with(base: Cell, name: str) -> Cell:

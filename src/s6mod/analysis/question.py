@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -39,6 +39,7 @@ class Question:
     cells: dict[str, Cell]  # by label
     answer: Callable[["Answers"], Study]
     paper: Figures
+    pieces: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands that ask for a part, and its labels
 
     def over(self, changes: Sequence[str]) -> "Question":
         """The same with further ``key=value`` laid over every cell."""

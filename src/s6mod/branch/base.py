@@ -53,16 +53,16 @@ class Seen:
 
     view: Tensor  # (B, channels, H, W) floats
     logits: Tensor  # (B, num_classes) of the view, gradient attached; (B, E, num_classes) of a network with E heads
-    plain: Tensor | None = None  # the same of the samples un-augmented, where the pass held them too
+    plain: tuple[Tensor, Tensor] | None = None  # both of the samples un-augmented, where the pass held them too
 
     @classmethod
     def both(cls, view: Tensor, logits: Tensor, split: int) -> "Seen":
         """Of a pass over two sets, each [plain ; augmented]; the first has ``split`` rows."""
-        (_, augmented), (plain, answers) = (
+        views, answers = (
             [torch.cat(parts) for parts in zip(*(rows.tensor_split(2) for rows in sets), strict=True)]
             for sets in ((rows[:split], rows[split:]) for rows in (view, logits))
         )
-        return cls(augmented, answers, plain)
+        return cls(views[1], answers[1], (views[0], answers[0]))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def bench(
     branches: Annotated[
         str | None,
         typer.Option(
-            help="Branches, with commas between; changes to a preset after slashes, as in cells.",
+            help="Branches and teachers, with commas between; changes to a preset after slashes, as in cells.",
             show_default=f"{STEPS}; with --growth {GROWTH}; with --live {LIVE}",
         ),
     ] = None,
@@ -39,13 +39,14 @@ def bench(
 ) -> None:
     """Milliseconds and memory of a step, with and without the branch, beside the reference implementations.
 
-    The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes.
+    The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes,
+    none/average=0.99 the method with averaged weights. A method that refuses branches is measured alone.
     --growth shows instead what more classes, a larger memory and larger images cost, --live how long a prediction
     takes while another thread learns, and what that leaves of the speed of learning.
     """
     if growth and live:
         raise typer.BadParameter("expected --growth or --live, got both; run one after the other")
-    from s6mod.runs.bench import run_bench
+    from s6mod.runs.bench import Bench, run_bench
     from s6mod.runs.bench_growth import run_growth
     from s6mod.runs.bench_live import run_live
     from s6mod.runs.bench_values import bench_values
@@ -53,4 +54,5 @@ def bench(
     chosen = branches or (GROWTH if growth else LIVE if live else STEPS)
     names, with_branches = ([part.strip() for part in text.split(",")] for text in (methods, chosen))
     measured = run_growth if growth else run_live if live else run_bench
-    measured(names, with_branches, bench_values, width, seconds, device, precision, json_output, Console(emoji=False))
+    console = Console(emoji=False)
+    measured(Bench(names, with_branches, bench_values, width, seconds, device, precision, json_output, console))

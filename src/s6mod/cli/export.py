@@ -15,11 +15,10 @@ File = Annotated[Path, typer.Argument(help="model.onnx for ONNX, model.pt2 for t
 @app.command()
 def export(run: Run, file: File, own: options.Import = None) -> None:
     """Write what predicts, from uint8 images to labels, once it answers like the learner."""
-    from s6mod.export.metadata import class_names
-    from s6mod.export.write import export as write
     from s6mod.learner import Learner
+    from s6mod.runs.model import class_names
 
     learner = Learner.load(run, "cpu")
-    done = write(learner, file, class_names(learner, run))
+    done = learner.export(file, class_names(learner, run))
     typer.echo(f"{done.path}: {done.size:,} bytes, {done.metadata.predictor}")
     typer.echo(f"scores differ from the learner's by at most {done.difference:.1e}; checksum {done.metadata.checksum}")

@@ -32,7 +32,9 @@ Form = Annotated[
     Literal["terminal", "markdown", "latex", "csv", "json"],
     typer.Option("--format", metavar="FORMAT", help="terminal, markdown, latex, csv or json."),
 ]
-Write = Annotated[Path | None, typer.Option(help="Write the page with all of the paper's tables, from results alone.")]
+Write = Annotated[
+    Path | None, typer.Option(help="Write the page with all that was run of the paper's tables, from results alone.")
+]
 Check = Annotated[bool, typer.Option("--check", help="With --write: only say whether the page is stale.")]
 
 
@@ -66,9 +68,8 @@ def table(
     if found.problems:
         raise CheckpointError(found.problems[0])
     results = Results([run for run in found.finished if precision in (None, run.precision)])
-    tables = [
-        filled(name, results, only_run, over) for name in (names or (TABLES if write is not None else ("1", "2")))
-    ]
+    wanted = names or (TABLES if write is not None else ("1", "2"))
+    tables = [filled(name, results, only_run or write is not None, over) for name in wanted]
     if write is not None and check:
         check_page(write, tables)
     elif write is not None:

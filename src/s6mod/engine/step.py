@@ -4,8 +4,9 @@ Nothing here reads a value back to the host.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from s6mod.engine.average import Average
 from s6mod.engine.settings import Engine
 from s6mod.engine.teaching import Teaching
+from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Method, OptimizerConfig, Peer, Plan
 
@@ -62,13 +64,22 @@ class Ledger:
         self.counts = Counter(state["counts"])
 
 
-def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer], device: torch.device) -> torch.optim.Optimizer:
+def make_optimizer(
+    config: OptimizerConfig,
+    peers: Iterable[Peer],
+    device: torch.device,
+    factory: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None,
+) -> torch.optim.Optimizer:
     """One optimiser over everything that learns; since it treats each parameter alone it equals one per peer.
+
+    ``factory``: what a person brought to make it.
 
     A fused step takes 36 parameters at a time, each time as long as the largest of them: so large ones come first. SGD
     is not fused: its fused step wants all gradients there from the first step on, and a branch's may come later.
     """
     parameters = sorted(_parameters(peers), key=Tensor.numel, reverse=True)
+    if factory is not None:
+        return _brought(factory, parameters)
     if config.name == "sgd":
         return torch.optim.SGD(
             parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, foreach=True
@@ -85,27 +96,67 @@ def make_optimizer(config: OptimizerConfig, peers: Iterable[Peer], device: torch
     )
 
 
+def _brought(
+    factory: Callable[[list[nn.Parameter]], torch.optim.Optimizer], parameters: list[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """What it makes, if a step can use it."""
+    made = factory(list(parameters))
+    if not isinstance(made, torch.optim.Optimizer):
+        raise ConfigError(
+            f"expected a torch.optim.Optimizer from the function given as optimizer, got {made!r}; return one"
+        )
+    given = {id(parameter) for group in made.param_groups for parameter in group["params"]}
+    if given != {id(parameter) for parameter in parameters}:
+        raise ConfigError(
+            f"expected an optimiser of the {len(parameters)} parameters that its function is given, "
+            f"got one of {len(given)}, or of others; hand all of them on, frozen ones too"
+        )
+    wanted = [each for each in signature(made.step).parameters.values() if each.default is each.empty]
+    if wanted:
+        raise ConfigError(
+            f"expected an optimiser whose step() needs nothing, got a {type(made).__name__}, which wants "
+            f"{wanted[0].name!r}; take one that computes the loss once, such as SGD"
+        )
+    return made
+
+
 def optimizer_state(optimizer: torch.optim.Optimizer, peers: Iterable[Peer]) -> dict[str, Any]:
     """What it keeps of each parameter, by the parameter's number; nothing of those it has not met."""
-    return {str(n): optimizer.state[p] for n, p in enumerate(_parameters(peers)) if p in optimizer.state}
+    found = {str(n): optimizer.state[p] for n, p in enumerate(_parameters(peers)) if p in optimizer.state}
+    for name, value in ((name, value) for kept in found.values() for name, value in kept.items()):
+        if not (value is None or isinstance(value, Tensor | int | float)):
+            raise ConfigError(
+                f"expected an optimiser that keeps tensors and numbers, got a {type(optimizer).__name__} with "
+                f"{name!r} of type {type(value).__name__}, which cannot be saved; take another"
+            )
+    return found
 
 
-def load_optimizer_state(optimizer: torch.optim.Optimizer, peers: Iterable[Peer], state: dict[str, Any]) -> None:
-    """Go on from what ``optimizer_state`` gave."""
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer, peers: Iterable[Peer], state: dict[str, Any], brought: bool = False
+) -> None:
+    """Go on from what ``optimizer_state`` gave; what is ``brought`` may keep whatever it likes."""
     sgd = isinstance(optimizer, torch.optim.SGD)
     for number, parameter in enumerate(_parameters(peers)):
         saved = state.get(str(number))
         if not saved:
             continue
+        if brought:
+            optimizer.state[parameter] = {name: _placed(value, parameter) for name, value in saved.items()}
+            continue
         sizes = {name: value.shape for name, value in saved.items()}
         moments = dict.fromkeys(("momentum_buffer",) if sgd else ("exp_avg", "exp_avg_sq"), parameter.shape)
         if sizes != moments | ({} if sgd else {"step": ()}):
             raise ValueError(f"moments of parameter {number}: {sizes}")
-        # Moments take the parameter's memory layout; the step counter stays a scalar.
-        optimizer.state[parameter] = {
-            name: torch.empty_like(parameter).copy_(value) if value.dim() else value.to(parameter.device)
-            for name, value in saved.items()
-        }
+        optimizer.state[parameter] = {name: _placed(value, parameter) for name, value in saved.items()}
+
+
+def _placed(value: Any, parameter: nn.Parameter) -> Any:
+    """Moments take the parameter's memory layout; a step counter stays a scalar."""
+    if not isinstance(value, Tensor):
+        return value
+    alike = value.dim() and value.shape == parameter.shape
+    return torch.empty_like(parameter).copy_(value) if alike else value.to(parameter.device)
 
 
 def _parameters(peers: Iterable[Peer]) -> list[nn.Parameter]:

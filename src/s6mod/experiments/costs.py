@@ -68,8 +68,10 @@ def cost(plain: dict[str, Any]) -> Cost | None:
     if measured := known.get(f"{learner}{own_view}"):
         ms, memory = measured["ms"], measured["memory_gib"]
     if teacher := plain.get("teacher"):
-        # The copy's pass, a third, one un-augmented and, where no view is shared, one on a fresh view.
-        views, passes = (4 / 3, 2) if method.get("joint_views") else (7 / 3, 3)
+        # The copy's passes, a third each, and one of the network un-augmented where its own pass does not hold that.
+        answers, both = 1 + (teacher["answers"] == "both"), method.get("both_views", False)
+        plain_pass = teacher["unaugmented"] and not both
+        views, passes = answers / (6 if both else 3) + plain_pass, answers + plain_pass
         more = data["size"] * method["networks"] * method.get("view", table["view"]) * views
         images += more
         ms += unit["image"] * more * (width / WIDTH) ** 2 + unit["pass"] * passes * method["networks"]

@@ -1,11 +1,12 @@
 """What runs will take, for a person: ``s6mod sweep --plan``, and the refusal of what would take a CPU for ever."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.table import Table
 
+from s6mod.columns import align
 from s6mod.errors import ConfigError
 from s6mod.experiments.costs import Cost
 from s6mod.experiments.sweep import Sweep
@@ -57,6 +58,24 @@ def print_plan(sweep: Sweep, console: Console) -> None:
             f"the largest takes about {max(cost.memory_gib for cost in known):.1f} GiB; {left_out} not counted"
         )
         say(f"on the CPU of this machine: about {duration(cpu_seconds(known))}")
+
+
+def print_pieces(pieces: Mapping[str, Sweep], console: Console) -> None:
+    """Commands that run a part each, the one that takes least first; one with nothing left to run is left out."""
+    seconds = {
+        command: sum(3600 * cost.hours for cost in piece.costs if cost is not None)
+        for command, piece in pieces.items()
+        if piece.jobs
+    }
+    if len(seconds) < 2:
+        return
+    console.print("in pieces, the quickest answer first:", highlight=False)
+    rows = [
+        (command, count(len(pieces[command].jobs), "run"), span(takes))
+        for command, takes in sorted(seconds.items(), key=lambda each: each[1])
+    ]
+    for line in align(rows, frozenset({0})):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _from_to(figures: list[str]) -> str:

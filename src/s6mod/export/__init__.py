@@ -1,9 +1,4 @@
-"""What predicts, taken out of a learner: one file for ``onnxruntime`` or torch, and labels for image files.
+"""What predicts as one file, for ``onnxruntime`` or torch: a predictor, compared with the file before it is written.
 
-``export`` writes the file, ``open_model`` opens what predicts. Nothing here learns, and no learner is changed.
+``Learner.export`` is the way in. Nothing here learns, and no learner is known.
 """
-
-from s6mod.export.model import Model, open_model
-from s6mod.export.write import Exported, export
-
-__all__ = ["Exported", "Model", "export", "open_model"]

@@ -1,6 +1,6 @@
 """Everything that predicts as one function of uint8 images, which torch can trace: preparation, networks, scores.
 
-It is made of a learner's twin on the CPU in float32, so that the learner itself stays as it is.
+It is made of a ``Predictor`` on the CPU in float32, which is not used for anything else afterwards.
 """
 
 import warnings
@@ -11,38 +11,24 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from s6mod.config import merge
+from s6mod.engine.evaluate import Predictor
 from s6mod.engine.settings import ordinary_tensors
 from s6mod.errors import InputError
-from s6mod.learner import Learner
-from s6mod.learner.config import LearnerConfig
 
 OUTPUTS = ("labels", "probabilities", "scores")
-_ENGINE = {"device": "cpu", "precision": "float32", "capture": "off", "kernels": "off", "deterministic": False}
-
-
-def twin_of(learner: Learner) -> Learner:
-    """The learner as it is now, once more, on the CPU in float32."""
-    config = LearnerConfig.parse(merge(learner.config.plain(), {"engine": _ENGINE}))
-    twin = type(learner).from_config(config, learner.brought)
-    with learner.turn:  # no other thread may learn while its state is copied
-        twin.load_state_dict(learner.state_dict())
-    return twin
 
 
 class Graph(nn.Module):
-    """What predicts in ``learner``, which is not used for anything else afterwards.
+    """The score table ``table`` of a predictor, of its first ``classes`` outputs, and its softmax by a temperature.
 
     Class means and the memory's statistics of BatchNorm are constants in it.
     """
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, predictor: Predictor, table: str, classes: int, temperature: float) -> None:
         super().__init__()
-        self.table = learner.primary
-        self.predictor = learner.predictor()
-        self.classes = len(learner.classes)
-        peers = self.predictor.peers
-        self.method = learner.method
+        self.predictor, self.table, self.classes, self.temperature = predictor, table, classes, temperature
+        peers = predictor.peers
+        self.method = predictor.method
         self.networks = nn.ModuleList(peer.network for peer in peers)
         self.branches = nn.ModuleList(peer.branch for peer in peers if peer.branch is not None)
         self.requires_grad_(False)
@@ -50,10 +36,10 @@ class Graph(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """uint8 images (N, C, H, W) -> labels (N,), probabilities and scores (N, classes)."""
         scores = self.predictor.at_once(images, self.table)[:, : self.classes]
-        return scores.argmax(1), scores.softmax(1), scores
+        return scores.argmax(1), (scores / self.temperature).softmax(1), scores
 
     def expected(self, images: Tensor) -> Tensor:
-        """The scores that the learner gives the images, by the way that it takes itself."""
+        """The scores that the predictor gives the images, by the way that a learner takes."""
         with torch.no_grad():
             self.eval()(images)  # so that constants are ordinary tensors, which can be traced
         return self.predictor(images, self.table)[self.table][:, : self.classes].clone()

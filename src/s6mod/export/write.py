@@ -1,20 +1,21 @@
-"""Writing what predicts to a file, once it answers like the learner."""
+"""Writing what predicts to a file, once it answers like the predictor itself."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from s6mod.engine.evaluate import Predictor
 from s6mod.engine.settings import ordinary_tensors
 from s6mod.errors import ConfigError, InputError
 from s6mod.export import onnx_file, torch_file
-from s6mod.export.graph import Graph, traceable, twin_of
-from s6mod.export.metadata import Metadata, checked_names, class_names, describe
-from s6mod.files import usable, write_whole
-from s6mod.learner import Learner
+from s6mod.export.graph import Graph, traceable
+from s6mod.export.metadata import Metadata
+from s6mod.files import why_not, write_whole
+from s6mod.memory import ReplayMemory
 
 COMPARED = 64  # images of the memory, at most
 TOLERANCE = 1e-4  # of the largest score of an image
@@ -31,39 +32,41 @@ class Exported:
     difference: float  # the largest to the learner's scores, as a share of the largest score of an image
 
 
-@ordinary_tensors()
-def export(learner: Learner, path: str | Path, classes: Sequence[str] | None = None) -> Exported:
-    """Write what predicts in ``learner`` to ``path``, replacing it: ONNX for ``.onnx``, ``torch.export`` for ``.pt2``.
-
-    It takes uint8 images (N, C, H, W) of any number, and gives labels, probabilities and scores, in float32 on a CPU.
-    Before it is written it is compared with the learner's scores on images from its memory, and refused if it differs.
-    ``classes`` names the labels; by default they are numbers. The learner stays as it is.
-    """
-    path = usable(path)
+def check_format(path: Path) -> None:
+    """Refuse at once a file that could not be written at the end."""
     if path.suffix not in (".onnx", ".pt2"):
         raise ConfigError(f"expected a file name that ends in .onnx or .pt2, got {path.name!r}; choose one of them")
-    if learner.steps == 0:
-        raise InputError("expected learn() before export(), got a learner that has seen nothing; learn first")
-    names = class_names(learner) if classes is None else checked_names(classes, len(learner.classes))
     if path.suffix == ".onnx":
         onnx_file.check_packages()
-    twin = twin_of(learner)
-    graph, images = Graph(twin), _samples(twin)
+
+
+@ordinary_tensors()
+def write(path: Path, predictor: Predictor, metadata: Metadata) -> Exported:
+    """Write a predictor, on the CPU in float32, to ``path``, replacing it.
+
+    Before, it is compared with the predictor's scores on images from its memory, and refused if it differs.
+    """
+    graph = Graph(predictor, metadata.scores, len(metadata.classes), metadata.temperature)
+    images = _samples(predictor.memory)
     expected = graph.expected(images)
     program = graph.traced()
     if path.suffix == ".onnx":
         model = onnx_file.converted(program)
-        metadata = describe(twin, names, onnx_file.checksum(model))
+        metadata = metadata.model_copy(update={"checksum": onnx_file.checksum(model)})
         payload = onnx_file.content(model, metadata)
         answer = _by_onnxruntime(payload)
     else:
         plain = torch_file.converted(program)
-        metadata = describe(twin, names, torch_file.checksum(plain))
+        metadata = metadata.model_copy(update={"checksum": torch_file.checksum(plain)})
         payload = torch_file.content(plain, metadata)
         answer = _by_torch(payload)
     difference = max(_compared(expected[:size], *answer(images[:size])) for size in (1, len(images)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, payload)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, payload)
+    except OSError as error:
+        why, todo = why_not(error)
+        raise InputError(f"expected to write {len(payload):,} bytes to {path}, but {why}; {todo}") from None
     return Exported(path, len(payload), metadata, difference)
 
 
@@ -88,9 +91,9 @@ def _by_torch(payload: bytes) -> Answer:
     return answer
 
 
-def _samples(learner: Learner) -> Tensor:
+def _samples(memory: ReplayMemory) -> Tensor:
     """Images of the memory, evenly over it."""
-    stored = learner.memory.images[: len(learner.memory)]
+    stored = memory.images[: len(memory)]
     return stored[:: -(-len(stored) // COMPARED)].clone()
 
 

@@ -4,6 +4,7 @@ The plugin adds the branch's terms to the strategy's loss. It reads the model's 
 stays as it is. Parameters of the branch have an optimiser of their own, of the kind and settings of the strategy's.
 """
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -32,21 +33,23 @@ class BranchPlugin(SupervisedPlugin):  # type: ignore[misc]
         self.branch: Branch | None = None
         self.optimizer: torch.optim.Optimizer | None = None
         self.terms: dict[str, float] = {}
-        self._made: tuple[BranchShape, torch.device, Any, dict[str, Any]] | None = None  # what it was built with
+        self._outputs = 0  # of the model that the branch was made for
         self._draws: torch.Generator | None = None
+        self._held: Any = None  # what a checkpoint had, until the branch is made again
         self._hook: Any = None
         self._map: Tensor | None = None
 
     def before_forward(self, strategy: Any, **kwargs: Any) -> None:
-        """Listen to the layer for one pass."""
+        """Listen to the layer while the strategy runs the model."""
         modules: dict[str, nn.Module] = dict(strategy.model.named_modules())
         if self.layer not in modules:
             known = ", ".join(name for name in modules if name and "." not in name)
             raise InputError(f"expected the name of a layer of the model, got {self.layer!r}; it has {known}")
-        self._hook = modules[self.layer].register_forward_hook(self._listen)
+        self._map, self._hook = None, modules[self.layer].register_forward_hook(self._listen)
 
     def _listen(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        self._map = output
+        if self._map is None:  # the first pass gives mb_output; ER_ACE then makes one for its memory
+            self._map = output
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
         """Listen no longer."""
@@ -60,6 +63,10 @@ class BranchPlugin(SupervisedPlugin):  # type: ignore[misc]
             got = "nothing" if seen is None else f"shape {tuple(seen.shape)}"
             raise InputError(f"expected a feature map (B, C, H, W) from {self.layer!r}, got {got}; name another layer")
         branch = self.branch or self._make(seen, strategy)
+        if (outputs := strategy.mb_output.shape[1]) != self._outputs:
+            raise InputError(
+                f"expected a model of {self._outputs} outputs, as at first, got {outputs}; give it all of them at once"
+            )
         terms = branch.losses(Tap(seen, strategy.mb_output, Targets(strategy.mb_y), _no_view), self._draws)
         strategy.loss = strategy.loss + sum(terms.values())
         self.terms = {name: term.item() for name, term in terms.items()}
@@ -72,40 +79,38 @@ class BranchPlugin(SupervisedPlugin):  # type: ignore[misc]
             self.optimizer.step()
 
     def _make(self, seen: Tensor, strategy: Any) -> Branch:
-        channels, height, width = seen.shape[1:]
-        branches[self.config.name].check(self.config, outputs := strategy.mb_output.shape[1])
-        shape = BranchShape(channels, (height, width), outputs)
-        return self._build(shape, seen.device, type(strategy.optimizer), strategy.optimizer.defaults)
-
-    def _build(self, shape: BranchShape, device: torch.device, kind: Any, settings: dict[str, Any]) -> Branch:
+        (channels, height, width), self._outputs = seen.shape[1:], strategy.mb_output.shape[1]
+        branches[self.config.name].check(self.config, self._outputs)
         with seeded(self.seed, "branch 0"):
-            branch = branches[self.config.name].build(self.config, shape).to(device).train()
+            shape = BranchShape(channels, (height, width), self._outputs)
+            branch = branches[self.config.name].build(self.config, shape).to(seen.device).train()
         if branch.wants_fresh_view:
             raise InputError("expected a branch that needs no fresh view, got one that does; set view='shared'")
-        self.branch, self._made = branch, (shape, device, kind, settings)
-        self._draws = generator(self.seed, "branch", device)
+        self.branch, self._draws = branch, generator(self.seed, "branch", seen.device)
         if parameters := list(branch.parameters()):
-            self.optimizer = kind(parameters, **settings)
-        return branch
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Plain values and tensors, for checkpoints that pickle."""
-        state = self.__dict__ | {"config": self.config.plain(), "branch": None, "optimizer": None, "_draws": None}
-        if self.branch is None or self._draws is None:
-            return state
-        moments = None if self.optimizer is None else self.optimizer.state_dict()
-        return state | {"held": (self.branch.state_dict(), moments, self._draws.get_state())}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        held = state.pop("held", None)
-        self.__dict__ |= state | {"config": branches.configure(state["config"])}
-        if held is not None and self._made is not None:
-            tensors, moments, draws = held
-            self._build(*self._made).load_state_dict(tensors)
-            assert self._draws is not None
+            kind, settings = type(strategy.optimizer), strategy.optimizer.defaults
+            taken = settings.keys() & signature(kind).parameters  # AdamW has a default that it does not take
+            self.optimizer = kind(parameters, **{name: settings[name] for name in taken})
+        if self._held is not None:
+            tensors, moments, draws = self._held
+            branch.load_state_dict(tensors)
             self._draws.set_state(draws)
             if self.optimizer is not None:
                 self.optimizer.load_state_dict(moments)
+            self._held = None
+        return branch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain values and tensors, for checkpoints, which pickle."""
+        held = self._held
+        if self.branch is not None and self._draws is not None:
+            moments = None if self.optimizer is None else self.optimizer.state_dict()
+            held = self.branch.state_dict(), moments, self._draws.get_state()
+        unmade = {"branch": None, "optimizer": None, "_draws": None, "_hook": None, "_map": None}
+        return self.__dict__ | unmade | {"config": self.config.plain(), "_held": held}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"config": branches.configure(state["config"])}
 
 
 def _no_view() -> Tensor:

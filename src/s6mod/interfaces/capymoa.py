@@ -47,7 +47,7 @@ class CapyMOALearner(BatchClassifier):  # type: ignore[misc]
         return labels
 
     def batch_predict_proba(self, x: Tensor) -> Tensor:
-        """The learner's softmax, not calibrated: (B, classes of the schema), 0 for those that have not come."""
+        """The learner's probabilities: (B, classes of the schema), 0 for those that have not come."""
         images = unflattened(x, self.image_shape)
         shares = torch.zeros(len(x), self.schema.get_num_classes())
         if self.learner.steps > 0:

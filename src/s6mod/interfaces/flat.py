@@ -1,10 +1,20 @@
-"""Rows of pixels as images: what libraries for tables hand over."""
+"""Rows of pixels as images, and back: what libraries for tables hand over."""
 
 from math import isqrt
 from typing import Any
 
+import numpy as np
+
 from s6mod.data.arrays import CHANNELS
 from s6mod.errors import InputError
+
+
+def flattened(images: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """Rows (N, F), and the shape of the images if there was one."""
+    shape = tuple(getattr(images, "shape", ()))
+    if len(shape) < 3 or 0 in shape:
+        return images, None
+    return np.asarray(images).reshape(shape[0], -1), shape[1:]
 
 
 def unflattened(rows: Any, image_shape: tuple[int, ...] | None) -> Any:

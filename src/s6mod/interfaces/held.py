@@ -1,10 +1,13 @@
-"""What interfaces do with the learner that they hold: name its columns, and turn it into bytes and back.
+"""What interfaces do with the learner that they hold: name its labels and columns, turn it into bytes and back.
 
 Libraries that pickle get the files of a saved learner, JSON and safetensors, which our own reader checks.
 """
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
 
 from s6mod.learner import Learner
 from s6mod.learner.classes import Name
@@ -16,6 +19,12 @@ def columns(learner: Learner) -> list[Name]:
     return list(classes.names) if classes.fixed is None else list(range(classes.fixed))
 
 
+def whole(label: Any) -> Any:
+    """1.0 and True are the class 1, to which they are equal; any other label is itself."""
+    is_whole = isinstance(label, float | np.floating) and label.is_integer()
+    return int(label) if is_whole or isinstance(label, bool | np.bool_) else label
+
+
 def packed(learner: Learner) -> dict[str, bytes]:
     """The files of a saved learner by name."""
     with TemporaryDirectory() as folder:
@@ -23,9 +32,9 @@ def packed(learner: Learner) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
-def unpacked(files: dict[str, bytes]) -> Learner:
-    """The learner that ``packed`` took, on the device where it was."""
+def unpacked(files: dict[str, bytes], options: dict[str, Any] | None) -> Learner:
+    """The learner that ``packed`` took, on the device where it was; ``options``: those that it was made with."""
     with TemporaryDirectory() as folder:
         for name, content in files.items():
             (Path(folder) / Path(name).name).write_bytes(content)
-        return Learner.load(folder)
+        return Learner.load(folder, network=(options or {}).get("network"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
+from torch import nn
 
 from s6mod._version import __version__
 from s6mod.files import write_whole
@@ -46,13 +47,15 @@ class HubLearner(ModelHubMixin):  # type: ignore[misc]
         write_whole(save_directory / CONFIG, json.dumps(self.learner.config.plain(), indent=1))
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, device: str | None = None, **options: Any) -> "HubLearner":
+    def _from_pretrained(
+        cls, *, model_id: str, device: str | None = None, network: nn.Module | None = None, **options: Any
+    ) -> "HubLearner":
         folder = Path(model_id)
         if not folder.is_dir():
             names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
             asked = {name: options[name] for name in names if name in options}
             folder = Path(snapshot_download(model_id, allow_patterns=FILES, **asked))
-        return cls(Learner.load(folder, device))
+        return cls(Learner.load(folder, device, network=network))
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """What the learner is, what it has seen, and, of a run, how well it does beside others."""

@@ -10,7 +10,7 @@ from river import base
 from torch import Tensor
 
 from s6mod.errors import InputError
-from s6mod.interfaces.held import columns, packed, unpacked
+from s6mod.interfaces.held import columns, packed, unpacked, whole
 from s6mod.learner import Learner
 from s6mod.learner.classes import Name
 from s6mod.learner.images import as_batch
@@ -43,7 +43,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
 
     def learn_one(self, x: dict[str, Any], y: Name) -> None:
         """Learn one image."""
-        self.learner.learn(self._image(x), [y])
+        self.learner.learn(self._image(x), [whole(y)])
 
     def predict_one(self, x: dict[str, Any], **kwargs: Any) -> Name | None:
         """The label of one image; None while nothing was learned."""
@@ -51,7 +51,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         return None if self.learner.steps == 0 else self.learner.predict(image).tolist()[0]
 
     def predict_proba_one(self, x: dict[str, Any], **kwargs: Any) -> dict[Name, float]:
-        """The learner's softmax, not calibrated, by label; nothing while nothing was learned."""
+        """The learner's probabilities by label; nothing while nothing was learned."""
         image = self._image(x)
         if self.learner.steps == 0:
             return {}
@@ -59,7 +59,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
 
     def learn_many(self, X: "pd.DataFrame", y: "pd.Series[Any]") -> None:
         """Learn the images of a column as one batch."""
-        self.learner.learn(self._images(X), list(y))
+        self.learner.learn(self._images(X), [whole(label) for label in y])
 
     def predict_many(self, X: "pd.DataFrame") -> "pd.Series[Any]":
         """The label of each image; an empty series while nothing was learned."""
@@ -71,7 +71,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         return pd.Series(self.learner.predict(images), index=X.index)
 
     def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
-        """The learner's softmax, not calibrated: a column for each label."""
+        """The learner's probabilities: a column for each label."""
         import pandas as pd
 
         images = self._images(X)
@@ -98,4 +98,4 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         return self.__dict__ | {"learner": packed(self.learner)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state | {"learner": unpacked(state["learner"])}
+        self.__dict__ |= state | {"learner": unpacked(state["learner"], state["options"])}

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from s6mod.errors import InputError
-from s6mod.interfaces.flat import unflattened
-from s6mod.interfaces.held import columns, packed, unpacked
+from s6mod.interfaces.flat import flattened, unflattened
+from s6mod.interfaces.held import columns, packed, unpacked, whole
 from s6mod.learner import Learner
 from s6mod.learner.classes import Name
 from s6mod.learner.images import as_batch
@@ -37,7 +38,7 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         image_shape: tuple[int, ...] | None = None,
         batch_size: int = 10,
-        random_state: int = 0,
+        random_state: Any = 0,
         options: dict[str, Any] | None = None,
     ) -> None:
         self.method = method
@@ -54,22 +55,18 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "LearnerClassifier":
         """Learn these images on top. Classes grow as they come: ``classes`` may announce some, and need not."""
         first = not hasattr(self, "learner_")
-        announced: list[Name] | None = None if classes is None else np.asarray(classes).tolist()
-        if (
-            not first
-            and announced is not None
-            and (new := [name for name in announced if name not in columns(self.learner_)])
-        ):
+        announced = None if classes is None else [whole(name) for name in classes]
+        if not first and (new := [name for name in announced or () if name not in columns(self.learner_)]):
             raise InputError(f"expected classes that were announced at first, got {new[0]!r}; leave classes out")
         return self._learn(X, y, first, announced)
 
     def _learn(self, X: Any, y: Any, first: bool, announced: list[Name] | None = None) -> "LearnerClassifier":
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise InputError(f"expected batch_size to be an integer from 1 on, got {self.batch_size!r}; set it")
-        rows, shape = _flat(X)
+        rows, shape = flattened(X)
         rows, y = validate_data(self, rows, y, reset=first)
         check_classification_targets(y)
-        y = y.astype(np.int64) if y.dtype.kind in "fb" else y  # whole numbers, as was checked; 1.0 and True equal 1
+        y = y.astype(np.int64) if y.dtype.kind in "fb" else y  # whole numbers, as was checked
         images = self._images(rows, shape)
         learner = self._fresh(announced) if first else self.learner_
         learner.classes.taking(y, len(images))  # all labels are looked at before one is learned
@@ -81,14 +78,16 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fresh(self, announced: list[Name] | None) -> Learner:
         told = {} if announced is None else {"classes": announced}
-        return Learner(self.method, self.branch, **{"seed": self.random_state, **(self.options or {}), **told})
+        given = self.random_state
+        seed = given if isinstance(given, int | np.integer) else check_random_state(given).randint(2**31)
+        return Learner(self.method, self.branch, **{"seed": int(seed), **(self.options or {}), **told})
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The label of each image, (N,)."""
         return np.asarray(self._fitted.predict(self._asked(X)))
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """The learner's softmax, not calibrated: (N, classes), columns in the order of ``classes_``."""
+        """The learner's probabilities: (N, classes), columns in the order of ``classes_``."""
         shares = np.asarray(self._fitted.predict_proba(self._asked(X)))
         names = columns(self._fitted)
         return shares[:, sorted(range(len(names)), key=lambda number: _order(names[number]))]
@@ -105,7 +104,7 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.learner_
 
     def _asked(self, X: Any) -> Tensor:
-        rows, shape = _flat(X)
+        rows, shape = flattened(X)
         return self._images(validate_data(self, rows, reset=False), shape)
 
     def _images(self, rows: NDArray[Any], shape: tuple[int, ...] | None) -> Tensor:
@@ -120,18 +119,11 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        return state | {"learner_": packed(state["learner_"])} if "learner_" in state else state
+        return state | ({"learner_": packed(self.learner_)} if "learner_" in state else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state | {"learner_": unpacked(state["learner_"])} if "learner_" in state else state)
-
-
-def _flat(X: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Rows, and the shape of the images if there was one."""
-    shape = tuple(getattr(X, "shape", ()))
-    if len(shape) < 3 or 0 in shape:
-        return X, None
-    return np.asarray(X).reshape(shape[0], -1), shape[1:]
+        fitted = {"learner_": unpacked(state["learner_"], state["options"])} if "learner_" in state else {}
+        super().__setstate__(state | fitted)
 
 
 def _order(name: Name) -> tuple[bool, Name]:

@@ -26,6 +26,11 @@ class Answers:
         """The name of the score table that predicts."""
         raise NotImplementedError
 
+    @property
+    def temperature(self) -> float:
+        """By what scores are divided for probabilities."""
+        raise NotImplementedError
+
     def _tables(self, images: Tensor, only: str | None = None) -> dict[str, Tensor]:
         """Score tables (N, classes) of uint8 images (N, 3, H, W); ``only``: the one that is wanted."""
         raise NotImplementedError
@@ -45,13 +50,15 @@ class Answers:
         return labels.numpy() if isinstance(labels, Tensor) and not isinstance(x, Tensor) else labels
 
     def predict_proba(self, x: Images) -> Tensor | NDArray[np.float32]:
-        """The softmax of the primary score table over the classes to choose from, 0 elsewhere: (N, classes).
+        """The softmax of scores / ``temperature`` over the classes to choose from, 0 elsewhere: (N, classes).
 
-        It is not calibrated: scores of most tables are no log-probabilities. Columns are in the order of ``classes_``,
-        or of the labels' numbers in a learner with ``num_classes``.
+        With ``test_then_train`` it is calibrated on the stream. Without, the temperature is 1, and scores of most
+        tables are no log-probabilities. Columns are in the order of ``classes_``, or of the labels' numbers in a
+        learner with ``num_classes``.
         """
         images, single = as_batch(x)
-        shares = self._asked._chosen(images).softmax(1).cpu()
+        asked = self._asked
+        shares = (asked._chosen(images) / asked.temperature).softmax(1).cpu()
         shares = shares[0] if single else shares
         return shares if isinstance(x, Tensor) else cast(NDArray[np.float32], shares.numpy())
 

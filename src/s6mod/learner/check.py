@@ -11,29 +11,29 @@ from s6mod.config import merge
 from s6mod.engine.checkpoint import Tree
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner.config import LearnerConfig
+from s6mod.learner.own import Own
 from s6mod.methods import Method, methods
 from s6mod.networks.adapted import misfit
 
 
-def checked(config: LearnerConfig, network: nn.Module | None) -> LearnerConfig:
-    """The configuration of a learner that can be: with the name of a ``network`` that is brought, and a branch that can
-    grow where the learner does."""
+def checked(config: LearnerConfig, own: Own) -> LearnerConfig:
+    """The configuration of a learner that can be: with the names of what is brought, and a branch that can grow where
+    the learner does."""
     kind = methods[config.method.name]
-    if network is not None:
-        if kind.make_network is not Method.make_network:
-            raise ConfigError(
-                f"expected no network for method {config.method.name!r}, whose own has more than a linear head, "
-                f"got a {type(network).__name__}; take a method such as 'er' or leave the network out"
-            )
-        config = config.model_copy(update={"network": config.network or type(network).__name__})
-    elif config.network is not None:
+    if own.network is not None and not takes_modules(kind):
         raise ConfigError(
-            f"expected the {config.network} that this learner was made with, got none; give it as network="
+            f"expected no network for method {config.method.name!r}, whose own has more than a trunk and a head, "
+            f"got a {own.names['network']}; take a method such as 'er' or leave the network out"
         )
+    for what, brought in own.names.items():
+        told = getattr(config, what)
+        if told is not None and brought is None:
+            raise ConfigError(f"expected the {told} that this learner was made with, got none; give it as {what}=")
+        config = config.model_copy(update={what: told or brought})
     if kind.needs_boundaries and config.boundaries == "none":
         raise ConfigError(
             f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
-            "use 'given' and call end_task(), or 'on_new_class'"
+            "use 'given' and call end_task(), 'on_new_class' or 'drift'"
         )
     for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
         if chosen is not None and not kind.has_logits:
@@ -56,26 +56,34 @@ def checked(config: LearnerConfig, network: nn.Module | None) -> LearnerConfig:
     return config
 
 
+def takes_modules(method: type[Method]) -> bool:
+    """Whether its ``adapt`` makes a network like its ``make_network`` does: no class has changed that one alone."""
+    made, adapted = (next(kind for kind in method.__mro__ if verb in vars(kind)) for verb in ("make_network", "adapt"))
+    return issubclass(adapted, made)
+
+
 def saved_config(
-    folder: str | Path, header: dict[str, Any], device: str | torch.device | None, network: nn.Module | None
+    folder: str | Path, header: dict[str, Any], device: str | torch.device | None, own: Own
 ) -> LearnerConfig:
-    """The configuration of a saved learner, on another ``device`` if one is named; ``network``: given beside it."""
+    """The configuration of a saved learner, on another ``device`` if one is named; ``own``: given beside it."""
     if "config" not in header:
         raise CheckpointError(
             f"expected a saved learner or run in {folder}, got a run of an older version; run it again"
         )
     elsewhere = {} if device is None else {"engine": {"device": str(device)}}
     config = LearnerConfig.parse(merge(header["config"], elsewhere))
-    if config.network is not None and network is None:
-        raise CheckpointError(
-            f"expected the {config.network} that the learner in {folder} was made with, got none; "
-            f"use Learner.load({str(folder)!r}, network=...)"
-        )
-    if config.network is None and network is not None:
-        raise CheckpointError(
-            f"expected no network for the learner in {folder}, which has its method's own, got a "
-            f"{type(network).__name__}; leave it out"
-        )
+    for what, brought in own.names.items():
+        told = getattr(config, what)
+        if told is not None and brought is None:
+            raise CheckpointError(
+                f"expected the {told} that the learner in {folder} was made with, got none; "
+                f"use Learner.load({str(folder)!r}, {what}=...)"
+            )
+        if told is None and brought is not None:
+            raise CheckpointError(
+                f"expected no {what} for the learner in {folder}, which has its method's own, got a {brought}; "
+                "leave it out"
+            )
     return config
 
 

@@ -43,6 +43,11 @@ class Classes:
         """Outputs that a learner of these classes has at least."""
         return self.fixed or max(FIRST_CAPACITY, 1 << (len(self.names) - 1).bit_length())
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The labels of all outputs that have a class, as texts."""
+        return tuple(map(str, range(self.fixed) if self.fixed is not None else self.names))
+
     def taking(self, y: Labels, length: int) -> tuple[Tensor, "Classes"]:
         """Labels of ``length`` images as numbers of outputs, int64 (N,), and the classes with those that are new."""
         if self.fixed is not None:
@@ -105,6 +110,12 @@ def _as_given(y: Labels) -> Any:
 def _name(value: Any, position: int) -> Name:
     value = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(
+                f"expected labels of Unicode, got {value!r} at position {position}; decode it as it is coded"
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InputError(f"expected labels of 64 bits, got {value} at position {position}; give it as a string")
         return value
     raise InputError(
         f"expected labels that are integers or strings, got {value!r} at position {position}; name the classes"

@@ -30,6 +30,9 @@ class LearnerConfig(Config):
     network: str | None = Field(
         None, description="the class of a module that was brought as network; none: the method makes its own"
     )
+    optimizer: str | None = Field(
+        None, description="the function that was brought as optimizer; none: by method.optimizer"
+    )
     num_classes: int | None = Field(
         None, ge=2, le=1_000_000, description="labels are 0 ... num_classes - 1; none: of any kind, the learner grows"
     )
@@ -38,8 +41,10 @@ class LearnerConfig(Config):
     )
     memory_size: int = Field(1000, ge=1, le=1_000_000_000, description="images kept for replay")
     seed: int = Field(0, ge=0, description="all randomness derives from it")
-    boundaries: Literal["given", "on_new_class", "none"] = Field(
-        "given", description="task boundaries: told by end_task(), assumed when new classes arrive, or never"
+    boundaries: Literal["given", "on_new_class", "drift", "none"] = Field(
+        "given",
+        description="task boundaries: told by end_task(), assumed when new classes arrive or errors become more "
+        "frequent, or never",
     )
     boundary_patience: int = Field(
         20,
@@ -63,7 +68,9 @@ class LearnerConfig(Config):
         None, ge=1, description="batches between two copies that predict without waiting for a step; none: no copies"
     )
     test_then_train: bool = Field(
-        False, description="whether each batch is predicted before it is learned, to tell the accuracy on the stream"
+        False,
+        description="whether each batch is predicted before it is learned, to tell the accuracy on the stream and to "
+        "calibrate probabilities",
     )
     engine: EngineConfig = EngineConfig()
 
@@ -78,6 +85,11 @@ class LearnerConfig(Config):
         primary = methods[self.method.name].primary
         stands_in = self.branch is not None and branches[self.branch.name].predicts(self.branch)
         return "branch" if stands_in and primary == "head" else primary
+
+    @property
+    def tests(self) -> bool:
+        """Whether each batch is predicted before it is learned."""
+        return self.test_then_train or self.boundaries == "drift"
 
     @property
     def weights(self) -> Weights:

@@ -4,13 +4,13 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from s6mod.branch import branches
@@ -18,52 +18,35 @@ from s6mod.branch.base import BranchConfig
 from s6mod.config import Config
 from s6mod.engine.average import Average
 from s6mod.engine.capture import CapturedStep
-from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
+from s6mod.engine.checkpoint import Snapshot, Tree
 from s6mod.engine.evaluate import ENSEMBLE, TOGETHER, Predictor, Statistics, Weights, ensemble
-from s6mod.engine.settings import Engine, MissingDeviceError, float32_modules, ordinary_tensors
+from s6mod.engine.settings import Engine, float32_modules, ordinary_tensors
 from s6mod.engine.step import Inputs, Ledger, Step
 from s6mod.engine.teaching import Teaching
-from s6mod.errors import CheckpointError, ConfigError, InputError, memory_for
-from s6mod.files import usable
+from s6mod.errors import ConfigError, InputError, memory_for
+from s6mod.export.write import Exported
 from s6mod.learner.advice import NCM, Advice
 from s6mod.learner.answers import Answers, shape_of
-from s6mod.learner.check import check_brought, checked, saved_config
+from s6mod.learner.check import checked
 from s6mod.learner.classes import Classes, Labels, Name, distinct
 from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
+from s6mod.learner.drift import Drift
+from s6mod.learner.export import export
 from s6mod.learner.images import Images, as_batch
+from s6mod.learner.own import Factory, Own
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
 from s6mod.learner.preset import EVERYDAY, composed
 from s6mod.learner.published import Published
+from s6mod.learner.state import copied, loaded, save, state_of, take_over
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
-from s6mod.networks.adapted import taken
 from s6mod.random import generator
-from s6mod.run_files import RunFiles
 from s6mod.teacher import teachers
 
 _BUILT = {field.name for field in fields(Parts)}
-
-
-class _Where(Config):
-    """A ``Task`` as it is saved."""
-
-    index: int = Field(ge=0)
-    step: int = Field(ge=0)
-    seen: list[int]
-    current: list[int]
-
-
-class _Host(Config):
-    """What the host knows, as it is saved: a state that was edited may hold anything."""
-
-    task: _Where
-    steps: int = Field(ge=0)
-    quiet: int = Field(ge=0)
-    image_shape: list[int] | None = Field(None, min_length=3, max_length=3)
-    names: list[Name] | None = None  # of a learner that grows
 
 
 class Learner(Answers):
@@ -97,6 +80,7 @@ class Learner(Answers):
         branch: str | dict[str, Any] | BranchConfig | None = None,
         *,
         network: nn.Module | None = None,
+        optimizer: Factory | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
         given: dict[str, Any] = {
@@ -111,28 +95,31 @@ class Learner(Answers):
         else:
             given = {"method": methods.configure(method), "predict_among": "seen"} | given
             config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
-        self._setup(config, network)
+        self._setup(config, network, optimizer)
 
     @classmethod
-    def preset(cls, name: str, *, network: nn.Module | None = None, **changes: Any) -> "Learner":
+    def preset(
+        cls, name: str, *, network: nn.Module | None = None, optimizer: Factory | None = None, **changes: Any
+    ) -> "Learner":
         """A fresh learner by a preset, ``everyday`` or a cell as ``er+s6mod/cifar100/2000``, with changes on top.
 
         Changes are what a learner is made with; options of method, branch and engine are changed one by one.
         """
-        return cls.from_config(composed(name, changes), network)
+        return cls.from_config(composed(name, changes), network, optimizer)
 
     @classmethod
-    def from_config(cls, config: LearnerConfig, network: nn.Module | None = None) -> "Learner":
-        """A fresh learner from a whole configuration; ``network``: a module of one's own in place of the method's."""
+    def from_config(
+        cls, config: LearnerConfig, network: nn.Module | None = None, optimizer: Factory | None = None
+    ) -> "Learner":
+        """A fresh learner from a whole configuration; ``network`` and ``optimizer``: in place of the method's."""
         learner = cls.__new__(cls)
-        learner._setup(config, network)
+        learner._setup(config, network, optimizer)
         return learner
 
-    def _setup(self, config: LearnerConfig, network: nn.Module | None) -> None:
-        network = None if network is None else taken(network)
-        config = checked(config, network)
+    def _setup(self, config: LearnerConfig, network: nn.Module | None, optimizer: Factory | None) -> None:
+        self.own = Own.taking(network, optimizer)
+        config = checked(config, self.own)
         self.config = config
-        self.brought = network  # a module in place of the method's network, as it was when it came
         self.classes = Classes(config.num_classes, distinct(config.classes or ()))
         self.engine = Engine.resolve(config.engine)
         self.task = Task()
@@ -144,6 +131,7 @@ class Learner(Answers):
         self._predictors: dict[tuple[Weights, Statistics], Predictor] = {}  # of the present moment
         self.published: Published | None = None  # the latest
         self._tally = Tally()
+        self._drift = Drift() if config.boundaries == "drift" else None
         self.turn = Turn()
         self.parts: Parts | None = None
 
@@ -164,14 +152,14 @@ class Learner(Answers):
     @float32_modules()
     def _build(self, image_shape: tuple[int, int, int], capacity: int) -> None:
         with memory_for("the learner", "lower memory_size, the width of the network or num_classes"):
-            self.parts = make_parts(self.config, self.engine, image_shape, capacity, self.brought)
+            self.parts = make_parts(self.config, self.engine, image_shape, capacity, self.own)
         self.image_shape = image_shape
 
     @ordinary_tensors()
     @float32_modules()
     def _grow(self, parts: Parts, capacity: int) -> None:
         with memory_for(f"{capacity:,} classes", "lower memory_size or the width of the network"):
-            self.parts = grown(parts, self.config, self.engine, capacity, self.brought)
+            self.parts = grown(parts, self.config, self.engine, capacity)
 
     @property
     def classes_(self) -> list[Name]:
@@ -190,34 +178,39 @@ class Learner(Answers):
         if first:
             self._build(shape_of(images), classes.capacity)
         self._check_shape(images)
-        testing = self.config.test_then_train and self.steps > 0
-        hits = self._hits(images, labels) if testing else torch.empty(0, dtype=torch.bool)
+        tested = self._tested(images) if self.config.tests and self.steps > 0 else None
         if self.parts is not None and classes.capacity > self.parts.capacity:
             self._grow(self.parts, classes.capacity)
+        drift = self._drift
+        if drift is not None and tested is not None:
+            drift = drift.after((tested.argmax(1) != labels).int().tolist())
         try:
-            self._learn(images, labels)
+            with memory_for(f"a batch of {len(images):,} images", "give smaller batches"):
+                self._learn(images, labels, drift is not None and drift.rose)
         except BaseException:
             if first:  # the next one may have another shape
                 self.image_shape = self.parts = None
             raise
+        self._drift = drift
         self.classes = classes
-        if testing:
-            self._tally.count(labels, hits)
+        if tested is not None:
+            self._tally.count(labels, tested)
         every = self.config.publish_every
         if every is not None and (self.published is None or self.steps % every == 0):
             self._publish()
 
-    def _hits(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Which images of a batch are predicted right before it is learned, (N,) bool."""
-        return self._tables_now(images, self.primary)[self.primary].argmax(1).cpu() == labels
+    def _tested(self, images: Tensor) -> Tensor:
+        """The scores by which a batch is predicted before it is learned, (N, classes)."""
+        return self._tables_now(images, self.primary)[self.primary].cpu()
 
-    def _learn(self, images: Tensor, labels: Tensor) -> None:
+    def _learn(self, images: Tensor, labels: Tensor, drifted: bool) -> None:
         # A device reads pinned memory when it gets there, and its owner may have filled it anew by then.
         images, labels = (given.clone() if given.is_pinned() else given for given in (images, labels))
 
         task = self.task.with_classes(labels)
         arrived = len(task.seen) > len(self.task.seen)
-        if self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience:
+        new = self.config.boundaries == "on_new_class" and arrived and self._quiet >= self.config.boundary_patience
+        if new or (drifted and self.task.step > 0):
             self._pass_boundary()
             task, self._quiet = self.task.with_classes(labels), 0
         self._predictors = {}
@@ -359,14 +352,19 @@ class Learner(Answers):
             frozen = predictor.frozen(self.primary)
         if self.engine.device.type == "cuda":
             torch.cuda.current_stream(self.engine.device).synchronize()  # it is whole before another thread reads it
-        self.published = Published(frozen, self.primary, self.classes, self.image_shape, self.steps)
+        self.published = Published(frozen, self.primary, self.classes, self.image_shape, self.steps, self.temperature)
         return self.published
+
+    @property
+    def temperature(self) -> float:
+        """By what scores are divided for probabilities: fitted on the stream with ``test_then_train``, else 1."""
+        return self._tally.temperature.value
 
     @property
     @in_turn
     def prequential(self) -> Prequential:
         """How well the images of the stream were predicted just before they were learned."""
-        if not self.config.test_then_train:
+        if not self.config.tests:
             raise ConfigError(
                 "expected a learner that tests each batch before it learns it, got one that does not; "
                 "make it with test_then_train=True"
@@ -392,6 +390,14 @@ class Learner(Answers):
         classes = self.task.seen if self.config.among_seen else None
         return Predictor(self.method, peers, self.memory, self.engine, statistics or self.config.statistics, classes)
 
+    def export(self, path: str | Path, classes: Sequence[str] | None = None) -> Exported:
+        """Write what predicts to ``path``, replacing it: ONNX for ``.onnx``, ``torch.export`` for ``.pt2``.
+
+        It takes uint8 images (N, 3, H, W), any number of them, and gives labels, probabilities and scores, in float32
+        on a CPU. ``classes``: names for the labels in place of the learner's own. The learner stays as it is.
+        """
+        return export(self, path, classes)
+
     # --- state ------------------------------------------------------------------------------------------------
 
     @property
@@ -400,55 +406,26 @@ class Learner(Answers):
         """Bytes held between steps: networks, branches, teachers, averages, optimiser, memory, what is published."""
         if self.parts is None:
             return 0
-        own = [] if self.brought is None else [*self.brought.parameters(), *self.brought.buffers()]
         published = 0 if self.published is None else self.published.nbytes
-        return self.parts.nbytes + published + sum(tensor.numel() * tensor.element_size() for tensor in own)
+        return self.parts.nbytes + published + self.own.nbytes
 
     @in_turn
     def state_dict(self) -> Tree:
         """Everything that changes, as a tree of tensors and plain values."""
-        host: Tree = {"task": vars(self.task), "steps": self.steps, "quiet": self._quiet, "image_shape": None}
-        if self.classes.fixed is None:
-            host["names"] = list(self.classes.names)
-        if self.parts is None or self.image_shape is None:
-            return {"host": host}
-        host["image_shape"] = list(self.image_shape)
-        tested = {"tested": self._tally.state_dict()} if self.config.test_then_train else {}
-        return {"host": host, **self.parts.state_tree(), **tested}
+        return state_of(self)
 
     @in_turn_to_change
     @ordinary_tensors()
     def load_state_dict(self, state: Tree, image_shape: tuple[int, int, int] | None = None) -> None:
         """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
-        host = state["host"]
-        _Host.model_validate(host)
-        self.task, self.steps, self._quiet = Task(**host["task"]), host["steps"], host["quiet"]
-        if self.classes.fixed is None:
-            self.classes = Classes(None, distinct(host["names"]))
-        self._predictors, self.published, self._tally = {}, None, Tally()
-        shape = host.get("image_shape", image_shape)
-        if shape is None:
-            return
-        self.build(tuple(shape))
-        assert self.parts is not None
-        if not all(0 <= number < self.parts.capacity for number in (*self.task.seen, *self.task.current)):
-            raise ValueError("classes beyond num_classes")
-        self.parts.load_state_tree(state, self.config.seed, self.steps, self.engine.device)
-        if self.config.test_then_train:
-            self._tally.load_state_dict(state["tested"], self.parts.capacity)
-        if self.config.publish_every is not None and self.steps > 0:
+        self._predictors, self.published = {}, None
+        take_over(self, state, image_shape)
+        if self.config.publish_every is not None and self.steps > 0 and self.parts is not None:
             self._publish()
 
     def save(self, folder: str | Path) -> None:
         """Save everything into a folder; ``Learner.load`` goes on from there as if nothing had happened."""
-        folder = usable(folder)
-        around = RunFiles(folder.parent)
-        run = around if folder == around.checkpoint else RunFiles(folder)
-        if run.config.exists() and run.stream.exists():
-            raise CheckpointError(
-                f"expected a folder of its own for a learner, got {folder}, which belongs to a run; choose another"
-            )
-        self._snapshot().write(folder)
+        save(self, folder)
 
     @in_turn
     def _snapshot(self) -> Snapshot:
@@ -456,39 +433,25 @@ class Learner(Answers):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is copied or pickled is the learner at one moment, whatever other threads do with it."""
-        return _copy, (type(self), self.config, self._snapshot(), self.brought)
+        return copied, (type(self), self.config, self._snapshot(), self.own)
 
     @classmethod
     @ordinary_tensors()
     def load(
-        cls, folder: str | Path, device: str | torch.device | None = None, *, network: nn.Module | None = None
+        cls,
+        folder: str | Path,
+        device: str | torch.device | None = None,
+        *,
+        network: nn.Module | None = None,
+        optimizer: Factory | None = None,
     ) -> "Learner":
         """A saved learner, or that of a run's folder; ``device`` moves it elsewhere than where it was saved.
 
-        One that was made with a ``network`` needs it again: a module of the same tensors, whatever they hold.
+        One that was made with a ``network`` needs it again: a module of the same tensors, whatever they hold. So does
+        one that was made with an ``optimizer``: a function that makes the same.
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
-        inside = RunFiles(usable(folder)).checkpoint
-        state, header = read_state(inside if inside.is_dir() else Path(folder))
-        with fitting(Path(folder)):
-            config = saved_config(folder, header, device, network)
-            state = state["learner"] if header["kind"] == "run" else state
-            try:
-                learner = cls.from_config(config, network)
-            except MissingDeviceError:
-                raise MissingDeviceError(
-                    f"expected {config.engine.device} for the learner in {folder}, got a machine without it; "
-                    f"use Learner.load({str(folder)!r}, device='cpu')"
-                ) from None
-            check_brought(folder, config, learner.brought, state)
-            learner.load_state_dict(state, header.get("image_shape"))  # an older version told it there
-        return learner
-
-
-def _copy(kind: type[Learner], config: LearnerConfig, snapshot: Snapshot, network: nn.Module | None) -> Learner:
-    learner = kind.from_config(config, network)
-    learner.load_state_dict(snapshot.tree())
-    return learner
+        return loaded(cls, folder, device, Own.taking(network, optimizer))
 
 
 def _plain(values: Any) -> Any:

@@ -17,7 +17,9 @@ from s6mod.engine.checkpoint import Tree
 from s6mod.engine.settings import Engine
 from s6mod.engine.step import Ledger, Step, load_optimizer_state, make_optimizer, optimizer_state
 from s6mod.engine.teaching import Teaching
+from s6mod.errors import ConfigError
 from s6mod.learner.config import LearnerConfig
+from s6mod.learner.own import Own
 from s6mod.learner.peer import make_peer
 from s6mod.memory import ReplayMemory
 from s6mod.methods import Method, Peer, methods
@@ -39,6 +41,7 @@ class Parts:
     average: Average[Peer] | None
     teaching: Teaching | None
     step: Step | CapturedStep
+    own: Own
 
     @property
     def capacity(self) -> int:
@@ -75,7 +78,7 @@ class Parts:
         self.method.load_state_dict(state["method"])
         for number, peer in enumerate(self.peers):
             peer.load_state_tree(state["peers"][str(number)])
-        load_optimizer_state(self.optimizer, self.peers, state["optimizer"])
+        load_optimizer_state(self.optimizer, self.peers, state["optimizer"], self.own.optimizer is not None)
         self.memory.load_state_dict(state["memory"])
         if not ((self.memory.labels >= -1) & (self.memory.labels < self.capacity)).all():
             raise ValueError("labels of the memory beyond num_classes")
@@ -93,17 +96,17 @@ def make_parts(
     engine: Engine,
     image_shape: tuple[int, int, int],
     capacity: int,
-    module: nn.Module | None = None,
+    own: Own,
     before: Parts | None = None,
 ) -> Parts:
     """Parts for images of this shape; each draws its initial values from a seed of its own.
 
-    ``module``: what a person brought as network. ``before``: smaller ones, whose memory, draws and loss sums go on.
+    ``before``: smaller ones, whose memory, draws and loss sums go on.
     """
     device = engine.device
     method: Method = methods[config.method.name](config.method, image_shape, capacity).to(device)
-    peers = [make_peer(config, method, engine, number, module) for number in range(method.num_peers)]
-    optimizer = make_optimizer(config.method.optimizer, peers, device)
+    peers = [make_peer(config, method, engine, number, own.network) for number in range(method.num_peers)]
+    optimizer = make_optimizer(config.method.optimizer, peers, device, own.optimizer)
     if before is None:
         memory = ReplayMemory(config.memory_size, image_shape, method.reservoir, device, method.values())
         host_generator = generator(config.seed, "host")
@@ -125,32 +128,45 @@ def make_parts(
         ledger,
         average,
         teaching,
-        CapturedStep(step) if engine.capture else step,
+        CapturedStep(step) if engine.capture and own.optimizer is None else step,  # another's may not be capturable
+        own,
     )
 
 
-def grown(parts: Parts, config: LearnerConfig, engine: Engine, capacity: int, module: nn.Module | None = None) -> Parts:
+def grown(parts: Parts, config: LearnerConfig, engine: Engine, capacity: int) -> Parts:
     """The same with more outputs; ``parts`` stay whole. Captured steps are captured anew.
 
     What is new begins as in a learner that is made with so many outputs; an optimiser knows nothing of it yet.
     """
-    new = make_parts(config, engine, parts.method.image_shape, capacity, module, parts)
+    new = make_parts(config, engine, parts.method.image_shape, capacity, parts.own, parts)
     new.method.load_state_dict(_laid_over(new.method.state_dict(), parts.method.state_dict()))
     for peer, old in zip(new.peers, parts.peers, strict=True):
         if old.teacher is not None:
             peer.remember()
         peer.load_state_tree(_laid_over(peer.state_tree(), old.state_tree()))
     moments = optimizer_state(parts.optimizer, parts.peers)
-    learned = [parameter for peer in new.peers for parameter in peer.learned_parameters()]
+    was, learned = ([p for peer in peers for p in peer.learned_parameters()] for peers in (parts.peers, new.peers))
     nothing = {
-        number: {name: torch.zeros_like(learned[int(number)]) if v.dim() else v for name, v in state.items()}
+        number: {name: _unlearned(value, was[int(number)], learned[int(number)]) for name, value in state.items()}
         for number, state in moments.items()
     }
-    load_optimizer_state(new.optimizer, new.peers, _laid_over(nothing, moments))
+    load_optimizer_state(new.optimizer, new.peers, _laid_over(nothing, moments), parts.own.optimizer is not None)
     for follower, before in ((new.average, parts.average), (new.teaching, parts.teaching)):
         if follower is not None and before is not None:
             follower.load_state_tree(_laid_over(follower.state_tree(), before.state_tree()))
     return new
+
+
+def _unlearned(value: Any, was: nn.Parameter, parameter: nn.Parameter) -> Any:
+    """What an optimiser keeps of a parameter that has grown, before it knows anything of it."""
+    if not isinstance(value, Tensor) or not value.dim() or was.shape == parameter.shape:
+        return value
+    if value.shape != was.shape:
+        raise ConfigError(
+            f"expected an optimiser that keeps tensors of the shape of a parameter, {tuple(was.shape)}, to grow, got "
+            f"one of shape {tuple(value.shape)}; give num_classes to the learner, or take another"
+        )
+    return torch.zeros_like(parameter)
 
 
 def _laid_over(new: Tree, old: Tree) -> Tree:

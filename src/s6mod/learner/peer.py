@@ -7,7 +7,7 @@ from s6mod.branch.base import BranchShape
 from s6mod.engine.settings import Engine
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods.base import Method, Peer
-from s6mod.networks import Adapted, Network
+from s6mod.networks import Network
 from s6mod.random import seeded
 
 
@@ -17,9 +17,7 @@ def make_peer(config: LearnerConfig, method: Method, engine: Engine, number: int
     ``module``: what a person brought in place of the method's network.
     """
     with seeded(config.seed, f"network {number}"):
-        network: Network = (
-            method.make_network() if module is None else Adapted(module, method.image_shape, method.num_classes)
-        )
+        network: Network = method.make_network() if module is None else method.adapt(module)
     branch: Branch | None = None
     if config.branch is not None:
         shape = BranchShape(network.map_channels, network.map_size, method.num_classes)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from s6mod.learner.calibration import FRESH, Temperature
 from s6mod.learner.classes import Classes, Name
 
 WINDOW = 1000  # images of the stream
@@ -41,9 +42,13 @@ class Tally:
     def __init__(self) -> None:
         self.sums: dict[int, list[float]] = {ALL: [0.0] * 4}  # by class: images, hits, decayed images, decayed hits
         self.window: deque[tuple[int, int]] = deque(maxlen=WINDOW)  # class and hit of an image
+        self.temperature = Temperature()
 
-    def count(self, labels: Tensor, hits: Tensor) -> None:
-        """Add a batch: numbers of classes (N,), and which images were predicted right (N,), on the host."""
+    def count(self, labels: Tensor, scores: Tensor) -> None:
+        """Add a batch: numbers of classes (N,), and the scores that predicted them (N, classes), on the host."""
+        hits = scores.argmax(1) == labels
+        old = torch.tensor([self.sums.get(label, [0.0])[0] >= FRESH for label in labels.tolist()], dtype=torch.bool)
+        self.temperature.count(scores[old], labels[old])
         for label, hit in zip(labels.tolist(), hits.int().tolist(), strict=True):
             self.window.append((label, hit))
             for number in (ALL, label):
@@ -66,10 +71,14 @@ class Tally:
         return int(images), _percent(right, images), _percent(sum(latest), len(latest)), _percent(decayed, weight)
 
     def state_dict(self) -> dict[str, Any]:
-        """Rows of class, images, hits, decayed images, decayed hits; and the window."""
+        """Rows of class, images, hits, decayed images, decayed hits; the window; log-losses by temperature."""
         sums = [[number, *values] for number, values in self.sums.items()]
         window = torch.tensor(list(self.window), dtype=torch.int64).reshape(-1, 2)
-        return {"sums": torch.tensor(sums, dtype=torch.float64), "window": window}
+        return {
+            "sums": torch.tensor(sums, dtype=torch.float64),
+            "window": window,
+            "losses": self.temperature.losses,
+        }
 
     def load_state_dict(self, state: dict[str, Any], capacity: int) -> None:
         """Go on from what ``state_dict`` gave, with classes below ``capacity``."""
@@ -79,6 +88,10 @@ class Tally:
         if sums.shape[1:] != (5,) or window.shape[1:] != (2,) or ALL not in rows or not known:
             raise ValueError("tests of classes that are not there")
         self.sums, self.window = rows, deque(map(tuple, window.tolist()), maxlen=WINDOW)
+        losses = state.get("losses", self.temperature.losses)  # an older version fitted none
+        if losses.shape != self.temperature.losses.shape or not losses.isfinite().all():
+            raise ValueError("log-losses of other temperatures")
+        self.temperature.losses = losses.to(torch.float64)
 
 
 def _percent(part: float, whole: float) -> float:

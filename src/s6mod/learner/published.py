@@ -29,9 +29,16 @@ class Published(Answers):
         classes: Classes,
         image_shape: tuple[int, int, int] | None,
         steps: int,
+        temperature: float,
     ) -> None:
         self._predictor, self._primary = predictor, primary
         self.classes, self.image_shape, self.steps = classes, image_shape, steps
+        self._temperature = temperature
+
+    @property
+    def temperature(self) -> float:
+        """By what scores are divided for probabilities."""
+        return self._temperature
 
     @property
     def primary(self) -> str:

@@ -1,4 +1,4 @@
-"""The contract of a method: fourteen verbs that know neither loop nor optimiser; three must be written, eleven may.
+"""The contract of a method: fifteen verbs that know neither loop nor optimiser; three must be written, twelve may.
 
 ``plan`` runs on the host and decides (which memory rows to replay); ``draw`` and ``losses`` run on the device and
 compute, without reading anything back, so that a whole step can be captured and replayed. A method steps no optimiser
@@ -20,7 +20,7 @@ from s6mod.config import Config
 from s6mod.errors import InputError
 from s6mod.memory import ReplayMemory, Reservoir
 from s6mod.metrics import ncm_scores, nearest_centroid
-from s6mod.networks import Network, NetworkConfig, Output, ResNet18
+from s6mod.networks import Adapted, Network, NetworkConfig, Output, ResNet18
 from s6mod.registry import NamedConfig, Registry
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -165,9 +165,9 @@ class Peer(nn.Module):
 class Method(nn.Module):
     """Base of all methods. Buffers registered on it (prototypes and the like) travel with the checkpoint.
 
-    A method writes ``plan``, ``draw`` and ``losses``. The eleven other verbs have a default: ``make_network``,
-    ``values``, ``couple``, ``gradients``, ``commit``, ``keep``, ``end_task``, ``ask``, ``prepare``, ``reference`` and
-    ``scores``.
+    A method writes ``plan``, ``draw`` and ``losses``. The twelve other verbs have a default: ``make_network``,
+    ``adapt``, ``values``, ``couple``, ``gradients``, ``commit``, ``keep``, ``end_task``, ``ask``, ``prepare``,
+    ``reference`` and ``scores``.
     """
 
     config_class: ClassVar[type[NamedConfig]]
@@ -190,6 +190,10 @@ class Method(nn.Module):
     def make_network(self) -> Network:
         """A freshly initialised network for one peer; initial values come from torch's global generator."""
         return ResNet18(self.config.network, self.image_shape, self.num_classes)
+
+    def adapt(self, module: nn.Module) -> Network:
+        """The same around a module that a person brought; a method with a network of its own may have none."""
+        return Adapted(module, self.image_shape, self.num_classes)
 
     def values(self) -> dict[str, tuple[int, ...]]:
         """What the memory keeps with each row beside image and label: names and shapes of float32 tensors."""

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from s6mod.augment import rotate16, rotate16_labels
 from s6mod.augment.base import Augment
 from s6mod.errors import InputError
 from s6mod.methods.base import Method, MethodConfig, Peer
-from s6mod.networks.projection import ProjectedOutput, ProjectedResNet18
+from s6mod.networks.projection import ProjectedAdapted, ProjectedOutput, ProjectedResNet18
 from s6mod.precision import full_precision
 
 EPSILON = 1e-8  # added to norms, to denominators and inside logarithms
@@ -64,6 +64,10 @@ class ContrastiveMethod(Method):
         """ResNet-18 with a projection."""
         config = self.config
         return ProjectedResNet18(config.network, self.image_shape, self.num_classes, config.projection_width)
+
+    def adapt(self, module: nn.Module) -> ProjectedAdapted:
+        """A person's module with a projection."""
+        return ProjectedAdapted(module, self.image_shape, self.num_classes, self.config.projection_width)
 
     def check_images(self, count: int) -> None:
         """Refuse, before a step, a number of images that BatchNorm cannot normalise when cross-entropy sees them."""

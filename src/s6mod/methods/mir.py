@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from s6mod.branch.base import Targets
+from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
 from s6mod.methods.replay import ReplayConfig, ReplayMethod
@@ -62,6 +63,11 @@ class MIR(ReplayMethod):
 
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan | None:
         """Candidates for replay; the path tells whether there is something to choose."""
+        if memory.size <= self.config.memory_batch:
+            raise ConfigError(
+                f"expected a memory of more images than MIR replays ({self.config.memory_batch}), to choose among, "
+                f"got memory_size={memory.size}; raise it or lower memory_batch"
+            )
         if len(memory) == 0:
             return None
         rows = memory.sample(self.config.candidates, generator)

@@ -17,7 +17,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from s6mod.augment import KorniaAugment, KorniaAugmentConfig, augmentation
@@ -26,7 +26,7 @@ from s6mod.errors import ConfigError
 from s6mod.memory import ReplayMemory
 from s6mod.methods.base import Batch, Losses, OptimizerConfig, Peer, Plan, Rate, Task, methods
 from s6mod.methods.contrastive import EPSILON, ContrastiveConfig, ContrastiveMethod, Rotated, previous_loss
-from s6mod.networks.projection import ProjectedResNet18
+from s6mod.networks.projection import ProjectedAdapted, ProjectedResNet18
 from s6mod.precision import full_precision
 
 
@@ -78,14 +78,24 @@ class OCM(ContrastiveMethod):
         self.register_buffer("old", torch.zeros(num_classes, dtype=torch.bool))
 
     def make_network(self) -> ProjectedResNet18:
-        """ResNet-18 with a projection; a pair's quirk needs it wide enough."""
+        """ResNet-18 with a projection."""
         network = super().make_network()
-        if self.config.mse_target == "features" and network.num_features < self.num_classes:
+        self._check_width(network.num_features)
+        return network
+
+    def adapt(self, module: nn.Module) -> ProjectedAdapted:
+        """A person's module with a projection."""
+        network = super().adapt(module)
+        self._check_width(network.num_features)
+        return network
+
+    def _check_width(self, features: int) -> None:
+        """A pair's quirk needs the network wide enough."""
+        if self.config.mse_target == "features" and features < self.num_classes:
             raise ConfigError(
                 f"expected a feature for each of {self.num_classes} classes with mse_target='features', "
-                f"got {network.num_features}; widen the network or set mse_target='logits'"
+                f"got {features}; widen the network or set mse_target='logits'"
             )
-        return network
 
     def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan:
         """Nothing is replayed in the first task; later, rows of the memory."""

@@ -14,14 +14,14 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from s6mod.branch.base import Seen, Targets
 from s6mod.memory import ReplayMemory
-from s6mod.methods.base import Batch, Losses, Peer, Plan, Task, methods
-from s6mod.methods.replay import ReplayConfig, ReplayMethod
+from s6mod.methods.base import Batch, Losses, Peer, Plan, methods
+from s6mod.methods.replay import AmongSeen, ReplayConfig
 from s6mod.networks import Output
-from s6mod.networks.cosine import CosineResNet18
+from s6mod.networks.cosine import CosineAdapted, CosineResNet18
 from s6mod.precision import full_precision
 
 
@@ -44,30 +44,20 @@ class Views:
 
 
 @methods.register("pcr")
-class PCR(ReplayMethod):
+class PCR(AmongSeen):
     """Proxy-based contrastive replay."""
 
     config_class = PCRConfig
     config: PCRConfig
-    seen: Tensor  # (num_classes,) bool: classes that the head chooses among; all before the first step
-
-    def __init__(self, config: PCRConfig, image_shape: tuple[int, int, int], num_classes: int) -> None:
-        super().__init__(config, image_shape, num_classes)
-        self.register_buffer("seen", torch.ones(num_classes, dtype=torch.bool))
 
     def make_network(self) -> CosineResNet18:
         """ResNet-18 with a head of proxies."""
         config = self.config
         return CosineResNet18(config.network, self.image_shape, self.num_classes, config.temperature)
 
-    def plan(self, labels: Tensor, memory: ReplayMemory, task: Task, generator: torch.Generator) -> Plan | None:
-        """Rows to replay, and the classes seen so far."""
-        plan = super().plan(labels, memory, task, generator)
-        if plan is None:
-            return None
-        seen = torch.zeros(self.num_classes, dtype=torch.int64)
-        seen[task.seen] = 1
-        return Plan({**plan.rows, "seen": seen})
+    def adapt(self, module: nn.Module) -> CosineAdapted:
+        """A person's module with a head of proxies."""
+        return CosineAdapted(module, self.image_shape, self.num_classes, self.config.temperature)
 
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
         """Memory and stream, each as it is and augmented."""
@@ -87,15 +77,6 @@ class PCR(ReplayMethod):
         tap = peer.tap(out, views.targets, lambda: self._view(views.images, k, generator))
         tap = replace(tap, seen=lambda: Seen.both(views.view, out.heads, 2 * k))
         return Losses({"proxy": proxy_loss(out.logits, views.targets.labels)}, tap, carry=views.seen)
-
-    def commit(self, carries: list[Tensor]) -> None:
-        """Keep which classes have been seen."""
-        self.seen.copy_(carries[0])
-
-    def scores(self, outputs: list[Output], reference: tuple[Tensor, Tensor] | None) -> dict[str, Tensor]:
-        """As always, the head's among the classes seen."""
-        tables = super().scores(outputs, reference)
-        return tables | {"head": tables["head"].masked_fill(~self.seen, -torch.inf)}
 
 
 @full_precision

@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from s6mod.branch.base import Targets
 from s6mod.memory import ReplayMemory
@@ -22,7 +22,7 @@ from s6mod.methods.expert_losses import supervised_contrastive
 from s6mod.methods.replay import ReplayConfig, ReplayMethod
 from s6mod.metrics import ncm_scores
 from s6mod.networks import Output
-from s6mod.networks.projection import ProjectedOutput, UnclassifiedResNet18
+from s6mod.networks.projection import ProjectedOutput, UnclassifiedAdapted, UnclassifiedResNet18
 
 
 class SCRConfig(ReplayConfig):
@@ -56,6 +56,10 @@ class SCR(ReplayMethod):
     def make_network(self) -> UnclassifiedResNet18:
         """ResNet-18 with a projection and no classifier."""
         return UnclassifiedResNet18(self.config.network, self.image_shape, self.config.projection_width)
+
+    def adapt(self, module: nn.Module) -> UnclassifiedAdapted:
+        """A person's module with a projection and no classifier."""
+        return UnclassifiedAdapted(module, self.image_shape, self.config.projection_width)
 
     def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> Views:
         """[memory ; stream], as it is and augmented."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from s6mod.errors import ConfigError, InputError
-from s6mod.networks.base import Network, Output
+from s6mod.networks.base import Headed
 
 
 def taken(module: nn.Module) -> nn.Module:
@@ -45,7 +45,7 @@ def misfit(module: nn.Module, saved: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-class Adapted(Network):
+class Adapted(Headed):
     """A copy of ``module``, an average over the map that it makes, and a linear head. Features are a map of 1x1."""
 
     def __init__(self, module: nn.Module, image_shape: tuple[int, int, int], num_classes: int) -> None:
@@ -60,11 +60,9 @@ class Adapted(Network):
         made: Tensor = self.body(images)
         return made if made.dim() == 4 else made[:, :, None, None]
 
-    def read(self, feature_map: Tensor) -> Output:
-        """Pooled features and logits, in float32 under autocast too."""
-        features = feature_map.float().mean((2, 3))
-        with torch.autocast(feature_map.device.type, enabled=False):
-            return Output(feature_map, features, self.head(features))
+    def pool(self, feature_map: Tensor) -> Tensor:
+        """(B, map_channels, *map_size) -> the mean over the map, in float32."""
+        return feature_map.float().mean((2, 3))
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from s6mod.networks.norm import apart
@@ -56,3 +57,25 @@ class Network(nn.Module):
         with apart(self, views):
             first, *others = self.trunk(images).chunk(views)
         return self.read(first), others
+
+
+class Headed(Network):
+    """A network with a head that reads pooled features: a linear one, or what a class in front of it makes of it.
+
+    Such a class comes before the trunk among the bases, as in ``class CosineResNet18(CosineHead, ResNet18)``. So every
+    head goes with every trunk.
+    """
+
+    num_features: int  # F of the pooled features
+    head: nn.Linear
+
+    def pool(self, feature_map: Tensor) -> Tensor:
+        """(B, map_channels, *map_size) -> features (B, num_features) in float32. Abstract."""
+        raise NotImplementedError(f"expected a pool beside the trunk in {type(self).__name__}, got none; write it")
+
+    def read(self, feature_map: Tensor) -> Output:
+        """Pooled features and logits."""
+        features = self.pool(feature_map)
+        # The head and what it reads stay in float32 under autocast: bfloat16 logits tie where the margin is small.
+        with torch.autocast(feature_map.device.type, enabled=False):
+            return Output(feature_map, features, self.head(features))

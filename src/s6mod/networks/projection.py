@@ -1,15 +1,17 @@
-"""ResNet-18 with a projection that contrastive losses compare: a second linear head, or a deeper one and no classifier.
+"""Heads with a projection that contrastive losses compare: a second linear one, or a deeper one and no classifier.
 
-Trunk, pooling and classifier are ResNet18's own. Which loss reads the projection is the method's business.
+Trunk and pooling are those of the network that they stand before. Which loss reads the projection is the method's
+business.
 """
 
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from s6mod.networks.base import Output
-from s6mod.networks.resnet import NetworkConfig, ResNet18
+from s6mod.networks.adapted import Adapted
+from s6mod.networks.base import Headed, Output
+from s6mod.networks.resnet import ResNet18
 
 
 class ProjectedOutput(Output):
@@ -24,13 +26,11 @@ class ProjectedOutput(Output):
         return output
 
 
-class ProjectedResNet18(ResNet18):
-    """ResNet18 whose Output also carries a single linear projection of the pooled features."""
+class ProjectedHead(Headed):
+    """Its Output also carries a single linear projection of the pooled features."""
 
-    def __init__(
-        self, config: NetworkConfig, image_shape: tuple[int, int, int], num_classes: int, projection_width: int
-    ) -> None:
-        super().__init__(config, image_shape, num_classes)
+    def __init__(self, source: Any, image_shape: tuple[int, int, int], num_classes: int, projection_width: int) -> None:
+        super().__init__(source, image_shape, num_classes)
         self.projection = nn.Linear(self.num_features, projection_width)
 
     def read(self, feature_map: Tensor) -> ProjectedOutput:
@@ -41,11 +41,11 @@ class ProjectedResNet18(ResNet18):
             return ProjectedOutput(*out, self.projection(out.features))
 
 
-class UnclassifiedResNet18(ResNet18):
-    """ResNet18 with a projection of one hidden layer in place of the classifier: its logits are of no classes."""
+class NoClassifier(Headed):
+    """A projection of one hidden layer in place of the classifier: its logits are of no classes."""
 
-    def __init__(self, config: NetworkConfig, image_shape: tuple[int, int, int], projection_width: int) -> None:
-        super().__init__(config, image_shape, num_classes=1)
+    def __init__(self, source: Any, image_shape: tuple[int, int, int], projection_width: int) -> None:
+        super().__init__(source, image_shape, num_classes=1)
         del self.head
         f = self.num_features
         self.projection = nn.Sequential(nn.Linear(f, f), nn.ReLU(), nn.Linear(f, projection_width))
@@ -55,3 +55,19 @@ class UnclassifiedResNet18(ResNet18):
         features = self.pool(feature_map)
         with torch.autocast(feature_map.device.type, enabled=False):
             return ProjectedOutput(feature_map, features, features[:, :0], self.projection(features))
+
+
+class ProjectedResNet18(ProjectedHead, ResNet18):
+    """ResNet18 with a classifier and a projection."""
+
+
+class ProjectedAdapted(ProjectedHead, Adapted):
+    """A person's module with a classifier and a projection."""
+
+
+class UnclassifiedResNet18(NoClassifier, ResNet18):
+    """ResNet18 with a projection alone."""
+
+
+class UnclassifiedAdapted(NoClassifier, Adapted):
+    """A person's module with a projection alone."""

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from s6mod.config import Config
 from s6mod.errors import InputError
-from s6mod.networks.base import Network, Output
+from s6mod.networks.base import Headed
 from s6mod.networks.norm import BatchNorm
 
 
@@ -50,7 +50,7 @@ class BasicBlock(nn.Module):
         return y
 
 
-class ResNet18(Network):
+class ResNet18(Headed):
     """The backbone of every method but MOSE, with a linear head."""
 
     WINDOW = 4  # edge of the fixed pooling window
@@ -86,13 +86,6 @@ class ResNet18(Network):
         """(B, map_channels, *map_size) -> features (B, num_features) in float32."""
         pooled = feature_map.mean((2, 3)) if self.global_pooling else F.avg_pool2d(feature_map, self.WINDOW)
         return torch.flatten(pooled.float(), 1)
-
-    def read(self, feature_map: Tensor) -> Output:
-        """Pooled features and logits."""
-        features = self.pool(feature_map)
-        # The head and what it reads stay in float32 under autocast: bfloat16 logits tie where the margin is small.
-        with torch.autocast(feature_map.device.type, enabled=False):
-            return Output(feature_map, features, self.head(features))
 
 
 def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:

@@ -13,9 +13,9 @@ HEAD = """# Reproduction
 
 <!-- Written by: s6mod table --write docs/reference/reproduction.md. Do not edit. -->
 
-The paper's tables with our results beside its figures, from the records in [`results/`](../../results). How to run any
-part of this: [sweeps](../how-to/sweeps.md). What was tried, and what is not understood:
-[the laboratory](../laboratory/reproduction-notes.md).
+The paper's tables with our results beside its figures, from the records in [`results/`](../../results). Cells that
+have not been run are left out; `s6mod table` lists them. How to run any part of this: [sweeps](../how-to/sweeps.md).
+What was tried, and what is not understood: [the laboratory](../laboratory/reproduction-notes.md).
 
 * **Verdict.** By Welch's 95 % interval of our mean minus the paper's, which is an average of ten runs. *Differs*: it
   excludes 0, with three seeds or more. *Agrees*: it contains 0 and its half is at most 2 points. Else *open*, with the

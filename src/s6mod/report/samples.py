@@ -62,11 +62,11 @@ def samples(groups: Sequence[Group]) -> Section:
                 parts.append(figure(_picture(f"samples-memory-{number}", who, rows, run), "some of each task"))
                 break
     if not parts:
-        return Section("samples", "Images", "")
+        return Section("images", "Images", "")
     told = (
         "The images are those of the data set, so whoever gets this page sees them. Beside a row: how many there are."
     )
-    return Section("samples", "Images", figures(parts) + paragraph(told, "note"))
+    return Section("images", "Images", figures(parts) + paragraph(told, "note"))
 
 
 def _by_setting(groups: Sequence[Group]) -> list[list[RunData]]:

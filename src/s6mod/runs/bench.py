@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from s6mod.config import merge
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
+from s6mod.methods import methods
 from s6mod.runs.environment import describe
 
 IMAGE_SHAPE = (3, 32, 32)
@@ -35,6 +37,7 @@ STREAM_BATCH = 10
 WARM_UP = 12  # steps: enough for every batch to have its final size and for a captured engine to have captured
 TURNS = 5  # of each learner
 PACKED = (1, 2, 4, 8)
+PARTS = ("method", "branch", "teacher", "average")  # of a configuration, that tell learners apart
 
 REFERENCE_MS = {
     "er": 19.0,
@@ -48,11 +51,39 @@ REFERENCE_MS = {
 
 
 @dataclass(frozen=True)
+class Bench:
+    """What is measured, on what, for how long, and how it is shown."""
+
+    methods: list[str]
+    branches: list[str]
+    values: Callable[[str, str], dict[str, Any]]  # the whole configuration of a method and a branch
+    width: int  # of the network
+    seconds: float  # for each learner, warm-up apart
+    device: str
+    precision: str
+    as_json: bool
+    console: Console
+
+    @cached_property
+    def known(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """The values of each method and branch; what is unknown, is refused."""
+        return {(name, branch): self.values(name, branch) for name in self.methods for branch in self.branches}
+
+    def facts(self, device: torch.device) -> dict[str, Any]:
+        """Where and how it was measured."""
+        return describe(device) | {"width": self.width, "precision": self.precision}
+
+    def contender(self, method: str, branch: str, capture: str) -> "Contender":
+        """One of them as a learner to be measured."""
+        return Contender(method, branch, capture, self.width, self.device, self.precision, self.known[method, branch])
+
+
+@dataclass(frozen=True)
 class Contender:
     """A learner to be measured."""
 
     method: str
-    branch: str  # "none", a branch with changes to its preset, as in s6mod/view=shared, or a teacher
+    branch: str  # "none", a branch or a teacher; with changes, as in s6mod/view=shared or none/average=0.99
     capture: str
     width: int
     device: str
@@ -61,8 +92,8 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """Method and branch."""
-        return self.method if self.branch == "none" else f"{self.method}+{self.branch}"
+        """Method and branch, with changes."""
+        return f"{self.method}+{self.branch}".replace("+none", "")
 
     def learner(self) -> Learner:
         """A learner in its second task, half its memory filled with images of the first."""
@@ -73,6 +104,7 @@ class Contender:
             memory_size=MEMORY_SIZE,
             engine={"device": self.device, "precision": self.precision, "capture": self.capture},
             teacher=self.values["teacher"],
+            average=self.values["average"],
         )
         learner.build(IMAGE_SHAPE)
         for x, y in stream_batches(2, task=0, size=MEMORY_SIZE // 4):
@@ -100,27 +132,16 @@ class Measured:
     peak_bytes: int
 
 
-def run_bench(
-    names: list[str],
-    branches: list[str],
-    values: Callable[[str, str], dict[str, Any]],
-    width: int,
-    seconds: float,
-    device: str,
-    precision: str,
-    as_json: bool,
-    console: Console,
-) -> None:
+def run_bench(bench: Bench) -> None:
     """Milliseconds, images per second, share of the peak and memory of each learner; packed runs of the first method.
 
-    ``values`` gives the whole configuration of a method and a branch; where two come to the same, one is measured.
+    Where a branch comes to the same as another, one of them is measured. A method that refuses branches and teachers is
+    measured alone.
     """
-    known = {
-        (name, branch): values(name, branch) for name in names for branch in branches
-    }  # what is unknown, is refused
+    known, branches = bench.known, bench.branches
     if "none" not in branches:
         raise ConfigError("expected 'none' among the branches, which the others are compared with; add it")
-    cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    cuda = bench.device.startswith("cuda") or (bench.device == "auto" and torch.cuda.is_available())
     if cuda:
         torch.set_num_threads(1)  # as in runs on a GPU
     peak = _peak_flops() if cuda else None
@@ -128,23 +149,25 @@ def run_bench(
     rows: list[Measured] = []
 
     def contenders(name: str, capture: str) -> list[Contender]:
-        parts = {branch: [known[name, branch][part] for part in ("method", "branch", "teacher")] for branch in branches}
+        parts = {branch: [known[name, branch][part] for part in PARTS] for branch in branches}
         different = {repr(parts[branch]): branch for branch in reversed(branches)}.values()
-        chosen = [branch for branch in branches if branch in different]
-        return [Contender(name, each, capture, width, device, precision, known[name, each]) for each in chosen]
+        joins = [branch for branch in branches if methods[name].has_logits or branch.split("/")[0] == "none"]
+        chosen = [branch for branch in joins if branch in different]
+        return [bench.contender(name, each, capture) for each in chosen]
 
-    for name in names:
-        rows += measure([each for capture in captures for each in contenders(name, capture)], seconds, peak)
-    packed = {contender.name: _packed(contender, seconds) for contender in contenders(names[0], "auto") if cuda}
-    facts = describe(torch.device("cuda" if cuda else "cpu")) | {"width": width, "precision": precision}
+    for name in bench.methods:
+        rows += measure([each for capture in captures for each in contenders(name, capture)], bench.seconds, peak)
+    first = contenders(bench.methods[0], "auto") if cuda else []
+    packed = {contender.name: _packed(contender, bench.seconds) for contender in first}
+    facts = bench.facts(torch.device("cuda" if cuda else "cpu"))
     facts["peak_tflops"] = None if peak is None else peak / 1e12
-    if as_json:
+    if bench.as_json:
         print(json.dumps({"environment": facts, "rows": [asdict(row) for row in rows], "packed": packed}, indent=1))
         return
-    console.print(_table(rows, facts))
+    bench.console.print(_table(rows, facts))
     for learner, by_count in packed.items():
         figures = ", ".join(f"{count}: {ms:.2f}" for count, ms in by_count.items())
-        console.print(f"{learner} captured, ms per step and run, by the number of runs side by side: {figures}")
+        bench.console.print(f"{learner} captured, ms per step and run, by the number of runs side by side: {figures}")
 
 
 def measure(contenders: list[Contender], seconds: float, peak: float | None) -> list[Measured]:

@@ -15,14 +15,12 @@ from statistics import median
 from typing import Any, Literal
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 from s6mod.config import merge
 from s6mod.learner import Learner
-from s6mod.runs.bench import STREAM_BATCH, WARM_UP, wait
-from s6mod.runs.environment import describe
+from s6mod.runs.bench import STREAM_BATCH, WARM_UP, Bench, wait
 
 Axis = Literal["classes", "memory", "image"]
 AXES: dict[Axis, tuple[int, ...]] = {  # the first of each is the start of all others
@@ -57,36 +55,23 @@ class Grown:
     prediction_ratio: float
 
 
-def run_growth(
-    names: list[str],
-    branches: list[str],
-    values: Callable[[str, str], dict[str, Any]],
-    width: int,
-    seconds: float,
-    device: str,
-    precision: str,
-    as_json: bool,
-    console: Console,
-) -> None:
-    """The table of growth for each method and branch, about ``seconds`` for each learner and size.
-
-    ``values`` gives the whole configuration of a method and a branch.
-    """
-    known = {
-        name if branch == "none" else f"{name}+{branch}": values(name, branch) for name in names for branch in branches
-    }
+def run_growth(bench: Bench) -> None:
+    """The table of growth for each method and branch."""
+    known = {name if branch == "none" else f"{name}+{branch}": v for (name, branch), v in bench.known.items()}
     learners = {}
     with one_thread():
         for point in points(list(known)):
-            learners[point] = _ready(point, known[point.learner], width, device, precision)
-        rows = measure(learners, seconds)
-        facts = describe(next(iter(learners.values())).engine.device) | {"width": width, "precision": precision}
-    if as_json:
+            learners[point] = _ready(point, known[point.learner], bench)
+        rows = measure(learners, bench.seconds)
+        facts = bench.facts(next(iter(learners.values())).engine.device)
+    if bench.as_json:
         print(json.dumps({"environment": facts, "growth": [asdict(row) for row in rows]}, indent=1))
         return
     for learner in known:
-        console.print(_table(learner, [row for row in rows if row.learner == learner], facts))
-    console.print("medians of turns on one thread, a prediction of one image; a simplex is as wide as its classes")
+        bench.console.print(_table(learner, [row for row in rows if row.learner == learner], facts))
+    bench.console.print(
+        "medians of turns on one thread, a prediction of one image; a simplex is as wide as its classes"
+    )
 
 
 def points(learners: list[str]) -> list[Point]:
@@ -124,17 +109,17 @@ def measure(learners: dict[Point, Learner], seconds: float) -> list[Grown]:
     return rows
 
 
-def _ready(point: Point, values: dict[str, Any], width: int, device: str, precision: str) -> Learner:
+def _ready(point: Point, values: dict[str, Any], bench: Bench) -> Learner:
     """A learner of this size with a full memory, warmed up."""
     branch = values["branch"]
     if branch is not None and branch.get("frame") == "simplex":  # which needs the width
         branch = merge(branch, {"d_inner": max(branch["d_inner"], point.classes)})
     learner = Learner(
-        merge(values["method"], {"network": {"width": width}}),
+        merge(values["method"], {"network": {"width": bench.width}}),
         branch,
         num_classes=point.classes,
         memory_size=point.memory,
-        engine={"device": device, "precision": precision},
+        engine={"device": bench.device, "precision": bench.precision},
     )
     learner.build((3, point.image, point.image))
     on = learner.engine.device

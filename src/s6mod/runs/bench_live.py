@@ -9,19 +9,17 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import cycle
-from typing import Any, Literal
+from typing import Literal
 
-from rich.console import Console
 from rich.table import Table
 
 from s6mod.learner import Learner
-from s6mod.runs.bench import WARM_UP, Contender, seconds_per_step, stream_batches, wait
+from s6mod.runs.bench import WARM_UP, Bench, seconds_per_step, stream_batches, wait
 from s6mod.runs.bench_growth import one_thread
-from s6mod.runs.environment import describe
 
 TURNS = 4  # of each case
 EVERY = 10  # batches between two copies that are published
@@ -74,40 +72,23 @@ class _Found:
     seconds: float = 0.0
 
 
-def run_live(
-    names: list[str],
-    branches: list[str],
-    values: Callable[[str, str], dict[str, Any]],
-    width: int,
-    seconds: float,
-    device: str,
-    precision: str,
-    as_json: bool,
-    console: Console,
-) -> None:
-    """The table of each method and branch, about ``seconds`` for each case.
-
-    ``values`` gives the whole configuration of a method and a branch.
-    """
-    contenders = [
-        Contender(name, branch, "auto", width, device, precision, values(name, branch))
-        for name in names
-        for branch in branches
-    ]
+def run_live(bench: Bench) -> None:
+    """The table of each method and branch; ``seconds`` are for each case."""
+    contenders = [bench.contender(name, branch, "auto") for name, branch in bench.known]
     rows: list[Live] = []
     with one_thread():
         for contender in contenders:
             learner = contender.learner()
             seconds_per_step(learner, WARM_UP if learner.engine.device.type == "cuda" else 2)
-            rows += measure(contender.name, learner, seconds)
+            rows += measure(contender.name, learner, bench.seconds)
         load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
-        facts = describe(learner.engine.device) | {"width": width, "precision": precision, "load": load}
-    if as_json:
+        facts = bench.facts(learner.engine.device) | {"load": load}
+    if bench.as_json:
         print(json.dumps({"environment": facts, "live": [asdict(row) for row in rows]}, indent=1))
         return
     for contender in contenders:
-        console.print(_table(contender.name, [row for row in rows if row.learner == contender.name], facts))
-    console.print(
+        bench.console.print(_table(contender.name, [row for row in rows if row.learner == contender.name], facts))
+    bench.console.print(
         f"one image a prediction, one thread of torch each, a copy every {EVERY} batches; "
         "by idle: p99 by the p50 where nobody learns; share: of the steps a second where nobody asks; "
         f"{os.cpu_count()} cores, load of the machine at the end {load}"

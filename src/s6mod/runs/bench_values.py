@@ -10,13 +10,13 @@ from s6mod.runs.completion import complete
 
 
 def bench_values(method: str, branch: str) -> dict[str, Any]:
-    """The whole configuration of a learner; ``branch`` may be "none", or have changes as in ``s6mod/view=shared``."""
+    """The whole configuration of a learner; ``branch`` may be "none", and have changes: ``none/average=0.99``."""
     branch, *changes = branch.split("/")
     for change in changes:
-        if not whole_field(change).startswith(("method.", "branch.")):
+        if not whole_field(change).startswith(("method.", "branch.", "teacher.", "average=")):
             raise ConfigError(
-                f"expected changes to the method or the branch of a benchmark, got {change!r}; leave it out, and "
-                "give device and precision as flags"
+                f"expected changes to method, branch, teacher or average of a benchmark, got {change!r}; leave it out, "
+                "and give device and precision as flags"
             )
     learner = method if branch == "none" else f"{method}+{branch}"
     values = complete(parse("/".join([learner, *changes]), "cifar100", MEMORY_SIZE).values())

@@ -87,7 +87,7 @@ class RunConfig(LearnerConfig):
             if methods[self.method.name].needs_boundaries:
                 raise ConfigError(
                     f"expected a stream that shows boundaries for method {self.method.name!r}, which uses them, "
-                    f"got kind={self.stream.kind}; set boundaries=on_new_class or another stream.kind"
+                    f"got kind={self.stream.kind}; set boundaries=on_new_class or drift, or another stream.kind"
                 )
             values["boundaries"] = "none"
         return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})

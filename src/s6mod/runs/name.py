@@ -21,6 +21,7 @@ COMPUTED_ALIKE = ("device", "capture", "eval_batch")  # fields of the engine tha
 LATER: Plain = {
     "teacher": None,
     "network": None,
+    "optimizer": None,
     "average": None,
     "updates": 1,
     "classes": None,

@@ -5,8 +5,9 @@
 
 with w = 5.5, T = 4 and r = 0.01. s are the samples of the method's tap: [m; x] on ER. A s is a view that the method's
 pass held, and so is s itself on methods that learn from both; otherwise s takes a pass of its own. Where the tap holds
-no view, A s is a fresh one, and CE(g(A s)) is added. The KL of a network with several heads is the sum over them. The
-mean of both networks' parameters predicts.
+no view, A s is a fresh one, and CE(g(A s)) is added. The KL of a network with several heads is the sum over them.
+Options say which of both views the copy answers on and which the network learns on; w is of the mean over all KLs that
+this makes. The mean of both networks' parameters predicts.
 """
 
 from typing import Literal
@@ -30,6 +31,9 @@ class MKDConfig(TeacherConfig):
     name: Literal["mkd"] = "mkd"
     weight: float = Field(5.5, ge=0, description="w of the mean of both distillations; 0: the copy only follows")
     temperature: float = Field(4.0, gt=0, description="T, by which both networks' logits are divided")
+    answers: Literal["augmented", "plain", "both"] = Field(
+        "augmented", description="what the copy answers on: the augmented view, the samples as they are, or both"
+    )
     unaugmented: bool = Field(
         True, description="whether the un-augmented samples are taught too; without, a step costs less"
     )
@@ -58,13 +62,18 @@ class MKD(Teacher):
             view = tap.fresh()
             seen = Seen(view, network(view).heads)
             terms["ce"] = F.cross_entropy(seen.logits.float(), tap.targets.soft(seen.logits.shape[1]))
-        with torch.no_grad():
-            taught = copy(seen.view).heads
+        if seen.plain is None and (self.config.unaugmented or self.config.answers != "augmented"):
+            with unaugmented():
+                plain = tap.fresh()
         learned = [seen.logits]
         if self.config.unaugmented:
-            with unaugmented():
-                learned.append(network(tap.fresh()).heads if seen.plain is None else seen.plain)
-        distilled = [divergence(taught, each, self.config.temperature) for each in learned]
+            learned.append(network(plain).heads if seen.plain is None else seen.plain[1])
+        views = [seen.view] if self.config.answers != "plain" else []
+        if self.config.answers != "augmented":
+            views.append(plain if seen.plain is None else seen.plain[0])
+        with torch.no_grad():
+            taught = [copy(view).heads for view in views]
+        distilled = [divergence(by, each, self.config.temperature) for by in taught for each in learned]
         return terms | {"kd": self.config.weight * torch.stack(distilled).mean()}
 
 

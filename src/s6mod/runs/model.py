@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,10 @@ from s6mod.data.folder import image_files
 from s6mod.data.images import BadImageError, read_image
 from s6mod.errors import DataError, InputError
 from s6mod.export import onnx_file
-from s6mod.export.metadata import class_names
 from s6mod.files import usable
 from s6mod.learner import Learner
+from s6mod.run_files import RunFiles
+from s6mod.runs.folder import RunFolder
 
 BATCH = 64  # image files that are held at once
 
@@ -51,7 +53,7 @@ class Model:
 
 
 def open_model(path: str | Path, device: str = "auto") -> Model:
-    """The learner in a run's folder or a folder of its own, on ``device``; or a ``.onnx`` file of ``export``."""
+    """The learner in a run's folder or a folder of its own, on ``device``; or a ``.onnx`` file that was exported."""
     path = usable(path)
     if path.suffix == ".onnx":
         run, metadata = onnx_file.opened(path.read_bytes(), str(path))
@@ -62,6 +64,14 @@ def open_model(path: str | Path, device: str = "auto") -> Model:
     return Model(
         class_names(learner, path), learner.image_shape, lambda images: np.asarray(learner.predict_proba(images))
     )
+
+
+def class_names(learner: Learner, folder: Path) -> tuple[str, ...]:
+    """The names of a learner's labels: those that the finished run in ``folder`` tells, else its own."""
+    run = RunFolder(folder).read_result() if RunFiles(folder).result.exists() else None
+    named: Any = (run or {}).get("class_names")
+    told = isinstance(named, list) and len(named) == learner.classes.fixed and all(isinstance(n, str) for n in named)
+    return tuple(named) if told else learner.classes.texts
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:

@@ -12,8 +12,7 @@ from learners import run, small
 from s6mod import Learner
 from s6mod.data.images import read_image
 from s6mod.errors import DataError, InputError
-from s6mod.export import open_model
-from s6mod.export.model import BATCH, files_of
+from s6mod.runs.model import BATCH, files_of, open_model
 
 
 @pytest.fixture(scope="module")
