@@ -14,6 +14,7 @@ from s6mod.engine.checkpoint import Snapshot, fitting, read_state
 from s6mod.errors import CheckpointError
 from s6mod.learner import Learner
 from s6mod.learner.check import saved_config
+from s6mod.learner.own import Own
 from s6mod.run_files import RunFiles
 from s6mod.serve.account import Account, Kept
 
@@ -77,7 +78,7 @@ def read(folder: Path, device: str | None) -> State:
         )
     with fitting(folder):
         told = _Service.parse(header["service"])
-        learner = Learner.from_config(saved_config(folder, header, device, None))
+        learner = Learner.from_config(saved_config(folder, header, device, Own()))
         learner.load_state_dict(state)
         account = Account.of(told.account)
     if told.resizing != RESIZING:
