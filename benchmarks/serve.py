@@ -94,7 +94,9 @@ def load(service: Process, seconds: float) -> Figures:
     teacher = _Teacher(service.port, stop)
     teacher.start()
     client = Client(service.port)
-    while client.get("/status")["batches"] < 3:
+    while (status := client.get("/status"))["batches"] < 3:
+        if status["failure"]:
+            raise RuntimeError(status["failure"])
         time.sleep(0.2)
     begun, batches = time.monotonic() + 0.5, client.get("/status")["batches"]
     askers = [_Asker(service.port, begun, seconds, each) for each in range(AT_ONCE)]

@@ -46,9 +46,12 @@ class Tally:
 
     def count(self, labels: Tensor, scores: Tensor) -> None:
         """Add a batch: numbers of classes (N,), and the scores that predicted them (N, classes), on the host."""
-        hits = scores.argmax(1) == labels
         old = torch.tensor([self.sums.get(label, [0.0])[0] >= FRESH for label in labels.tolist()], dtype=torch.bool)
         self.temperature.count(scores[old], labels[old])
+        self.count_hits(labels, scores.argmax(1) == labels)
+
+    def count_hits(self, labels: Tensor, hits: Tensor) -> None:
+        """The same where only is known which images were predicted right, (N,) bool."""
         for label, hit in zip(labels.tolist(), hits.int().tolist(), strict=True):
             self.window.append((label, hit))
             for number in (ALL, label):

@@ -45,7 +45,7 @@ class Account:
         self.images.update(labels)
         if hits is None:
             return
-        self.tally.count(classes.numbers(list(labels), len(labels)), hits)
+        self.tally.count_hits(classes.numbers(list(labels), len(labels)), hits)
         self._since += 1
         if self._since >= self._stride:
             window = self.tally.window
