@@ -186,7 +186,7 @@ def main():
         "matrix": result["matrices"][result["primary"]],
     }
     if options.against is not None:
-        other = json.loads(options.against.read_text())
+        other = json.loads(options.against.read_text(encoding="utf-8"))
         ours, theirs = (itertools.chain.from_iterable(each["matrix"]) for each in (found, other))
         pairs = list(zip(ours, theirs, strict=True))
         found["against"] = {
@@ -195,7 +195,7 @@ def main():
             "entries that differ": sum(a != b for a, b in pairs),
             "largest difference": max(abs(a - b) for a, b in pairs),
         }
-    options.out.write_text(json.dumps(found, indent=1))
+    options.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(json.dumps({name: value for name, value in found.items() if name != "matrix"}, indent=1))
 
 

@@ -347,7 +347,7 @@ def test_bench_measures_a_method_that_refuses_branches_alone_and_an_average_or_a
     measured = []
     monkeypatch.setattr(bench, "measure", lambda contenders, *rest: measured.extend(contenders) or [])
     branches = ["none", "none/average=0.99", "mkd", "s6mod"]
-    bench.run_bench(["er", "scr"], branches, bench_values, 1, 0.0, "cpu", "auto", True, Console())
+    bench.run_bench(bench.Bench(["er", "scr"], branches, bench_values, 1, 0.0, "cpu", "auto", True, Console()))
     names = ["er", "er/average=0.99", "er+mkd", "er+s6mod", "scr", "scr/average=0.99"]
     assert [each.name for each in measured] == names
     monkeypatch.setattr(bench, "IMAGE_SHAPE", (3, 8, 8))
@@ -485,5 +485,5 @@ def test_memory_that_is_not_there_is_one_sentence(tmp_path):
         "expected enough memory for the learner",
         "expected enough memory for the learner",
         "expected enough memory for the learner",
-        "expected enough memory for this command",
+        "expected enough memory for a batch of 10 images",
     ]

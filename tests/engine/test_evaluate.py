@@ -22,8 +22,8 @@ IMAGES, LABELS = DIGITS.train_images[:, :, ::2, ::2], DIGITS.train_labels  # 16x
 
 def learned(method="er", branch=None, steps=8, after=None, **options):
     options = {"num_classes": 10, "memory_size": 30, "engine": {"device": "cpu"}} | options
-    quick = {"passes": 2} if method == "gdumb" else {}
-    learner = Learner({"name": method, "network": {"width": 4}, **quick}, branch, **options)
+    own = {"gdumb": {"passes": 2}, "mir": {"memory_batch": 20}}.get(method, {})  # quick; fewer than the memory has
+    learner = Learner({"name": method, "network": {"width": 4}, **own}, branch, **options)
     for step in range(steps):
         rows = slice(6 * step, 6 * step + 6)
         learner.learn(IMAGES[rows], LABELS[rows])

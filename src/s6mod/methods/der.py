@@ -104,13 +104,12 @@ def _distance(logits: Tensor, z: Tensor) -> Tensor:
 def first(tap: Tap, count: int) -> Tap:
     """What a tap of ``peer.look`` has of its first samples."""
     assert tap.fresh is not None
-    assert tap.seen is not None
     labels, fresh, seen = Targets(tap.targets.labels[:count]), tap.fresh, tap.seen
     return Tap(
         tap.feature_map[:count],
         tap.logits[:count],
         labels,
         lambda: tap.again()[:count],
-        lambda: Seen(seen().view[:count], seen().logits[:count]),
+        seen and (lambda: Seen(seen().view[:count], seen().logits[:count])),
         lambda: fresh()[:count],
     )
