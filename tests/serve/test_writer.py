@@ -187,6 +187,12 @@ def test_a_service_goes_on_from_a_saved_learner(tmp_path):
     assert same_bits(tmp_path / "service", 1, 2)
 
 
+def test_a_first_start_that_was_killed_is_begun_anew(tmp_path):
+    (tmp_path / "service" / "checkpoint").mkdir(parents=True)
+    assert run.prepare(tmp_path / "service", small, (8, 8))
+    assert not run.prepare(tmp_path / "service", small, (8, 8))
+
+
 def test_the_folder_opens_as_a_learner(opened):
     with opened() as service:
         send(service, 1)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import uvicorn
 
+from s6mod.engine.checkpoint import has_state
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
 from s6mod.serve.application import application
@@ -28,9 +29,10 @@ IDLE = 75  # seconds that a connection without requests is kept: longer than bal
 def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) -> bool:
     """Begin a service in an empty folder with the learner that ``make`` gives; False: there is one already."""
     files = ServiceFiles(folder)
-    if files.checkpoint.is_dir():
+    if has_state(files.checkpoint):
         return False
-    if folder.exists() and any(folder.iterdir()):
+    # A first start that was killed may have left a checkpoint without a state.
+    if folder.exists() and any(each != files.checkpoint for each in folder.iterdir()):
         raise ConfigError(
             f"expected a service's folder or an empty one, got {folder}, which holds something else; choose another, "
             "and give a learner with --from"
