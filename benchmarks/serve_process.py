@@ -56,7 +56,7 @@ class Process:
             "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
         }  # fmt: skip
         command = [sys.executable, "-m", "s6mod", "serve", str(self.folder), "--port", "0", *self.words]
-        with self.said.open("a") as log:
+        with self.said.open("a", encoding="utf-8") as log:
             self.process = subprocess.Popen(  # noqa: S603 - ourselves
                 command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
             )
@@ -65,7 +65,7 @@ class Process:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the service did not start: {self.said.read_text()[-2000:]}")
+            raise RuntimeError(f"the service did not start: {self.said.read_text(encoding='utf-8')[-2000:]}")
         self.port = int(line.rpartition(":")[2])
         while True:
             try:

@@ -92,7 +92,7 @@ def test_resuming_is_advised_only_where_a_command_can(command, monkeypatch, call
 
     takes = {"study": "alpha er", "ablate": "er", "tune": "er", "runs": "list"}
     takes |= {"predict": "there image.png", "export": "there model.onnx"}
-    takes |= dict.fromkeys(("report", "features", "inside"), "there")
+    takes |= dict.fromkeys(("report", "features", "inside", "serve"), "there")
     resumes = "--resume" in call(command, "--help")[1]
     monkeypatch.setattr("typer.core.TyperCommand.invoke", full)
     code, _, err = call(command, *takes.get(command, "").split())
