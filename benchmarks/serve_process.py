@@ -100,7 +100,7 @@ class Process:
     @property
     def tracebacks(self) -> int:
         """That it has said since the first start."""
-        return self.said.read_text(errors="replace").count("Traceback")
+        return self.said.read_text(encoding="utf-8", errors="replace").count("Traceback")
 
 
 class Client:
