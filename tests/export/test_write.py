@@ -25,13 +25,13 @@ def test_the_name_of_the_file_says_its_format(learner, tmp_path):
 
 def test_a_learner_that_has_seen_nothing_is_not_exported(tmp_path):
     with pytest.raises(InputError, match="learn first"):
-        small("er").export(tmp_path / "model.onnx")
+        small("er").export(tmp_path / "model.pt2")
 
 
 def test_every_class_needs_a_name_of_its_own(learner, tmp_path):
     for names in (["a"] * 6, list("abc")):
         with pytest.raises(InputError, match="expected 6 different class names"):
-            learner.export(tmp_path / "model.onnx", names)
+            learner.export(tmp_path / "model.pt2", names)
 
 
 def test_a_package_that_is_missing_is_told_before_the_work(learner, tmp_path, monkeypatch):
