@@ -202,10 +202,17 @@ def test_a_table_that_is_not_there_is_refused_when_the_learner_is_made(method, b
         Learner(method, branch, num_classes=10, predict_by=by)
 
 
-@pytest.mark.parametrize("options", [{"average": 0.0}, {"average": 1.0}, {"predict_among": "some"}])
+@pytest.mark.parametrize(
+    "options", [{"average": 0.0}, {"average": 1.0}, {"predict_among": "some"}, {"predict_with": "some"}]
+)
 def test_other_choices_are_refused_in_a_sentence(options):
     with pytest.raises(ConfigError, match=rf"^expected for '{next(iter(options))}'"):
         Learner("er", num_classes=10, **options)
+
+
+def test_weights_that_are_not_kept_are_refused():
+    with pytest.raises(ConfigError, match=r"^expected predict_with to name weights that are kept, got 'averaged'; .*"):
+        Learner("er", num_classes=10, predict_with="averaged")
 
 
 def test_probabilities_are_the_softmax_of_the_chosen_table_and_accuracy_is_in_percent():

@@ -138,6 +138,29 @@ def test_what_a_run_predicts_by_is_in_its_tables_and_the_rest_need_not_be_scored
     assert read_state(tmp_path / "silent" / "checkpoint")[0]["cursor"]["predictors"] == {}
 
 
+def test_averaged_weights_that_are_kept_beside_change_nothing_that_is_reported(tmp_path, digits):
+    plain = start(quick(), tmp_path / "plain", digits)
+    averaged = start(quick(average=0.9), tmp_path / "averaged", digits)
+    beside = quick(output={"average": 0.9})
+    both = start(beside, tmp_path / "both", digits)
+    for same in ("hash", "matrices", "metrics", "bytes_held"):
+        assert both[same] == plain[same]
+    assert both["predictors"] == averaged["predictors"]
+    assert Learner.load(tmp_path / "both").config.weights == "latest"
+
+
+def test_a_run_that_was_begun_without_them_goes_on_without_them(tmp_path, digits):
+    def stop(progress):
+        if progress.step >= 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(quick(), tmp_path / "r", digits, stop)
+    with Run.open(quick(output={"average": 0.9}), tmp_path / "r", digits) as run:
+        [result] = execute([lambda: run])
+    assert not [name for name in result["predictors"] if name.startswith("averaged")]
+
+
 @pytest.mark.parametrize(
     "over", [{}, S6MOD, {"method": {"name": "duo", "network": {"width": 4}}}, {"average": 0.9, "statistics": "memory"}]
 )

@@ -51,6 +51,11 @@ def checked(config: LearnerConfig, own: Own) -> LearnerConfig:
             f"expected predict_by to name a score table of the method and its branch, got {config.predict_by!r}; "
             f"choose one of {', '.join(config.tables)}"
         )
+    if config.predict_with not in ("auto", *config.all_weights):
+        raise ConfigError(
+            f"expected predict_with to name weights that are kept, got {config.predict_with!r}; choose one of "
+            f"{', '.join(config.all_weights)}, or set average or teacher"
+        )
     if config.classes is not None and config.num_classes is not None:
         raise ConfigError("expected num_classes or classes, got both; leave num_classes out")
     return config

@@ -60,6 +60,11 @@ class LearnerConfig(Config):
     average: float | None = Field(
         None, gt=0, lt=1, description="decay of the averaged weights, which then predict; none: the latest weights do"
     )
+    predict_with: Literal["auto", Weights] = Field(
+        "auto",
+        description="the weights that predict: latest, mean (with a teacher's) or averaged; auto: the last of these "
+        "that there are",
+    )
     predict_by: str = Field(
         "auto", description="the score table that predicts: head, ncm, branch, ensemble, ...; auto: the method's own"
     )
@@ -94,7 +99,7 @@ class LearnerConfig(Config):
     @property
     def weights(self) -> Weights:
         """Which weights predict: averaged ones if they are kept, else the mean with a teacher's, if there is one."""
-        return self.all_weights[-1]
+        return self.all_weights[-1] if self.predict_with == "auto" else self.predict_with
 
     @property
     def among_seen(self) -> bool:
@@ -132,6 +137,7 @@ class LearnerOptions(TypedDict, total=False):
     updates: int
     statistics: str
     average: float | None
+    predict_with: str
     predict_by: str
     predict_among: str
     publish_every: int | None

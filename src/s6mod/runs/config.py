@@ -37,6 +37,12 @@ class OutputConfig(Config):
     predictors: bool = Field(
         True, description="at the end, score all weights, statistics and score tables there are, not only what predicts"
     )
+    average: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="decay of averaged weights that are kept for predictors alone; what predicts is as without them",
+    )
     tables: Literal["all", "primary"] = Field(
         "all", description="score tables with a row for each task: all, or what predicts and what comes with it"
     )
@@ -75,6 +81,11 @@ class RunConfig(LearnerConfig):
         """A folder name that a person can read and that no two different runs share."""
         return naming.folder_name(self.cell, self.seed, self.hash)
 
+    @property
+    def compares_average(self) -> bool:
+        """Whether averaged weights are kept that do not predict."""
+        return self.average is None and self.output.average is not None
+
     def learner_config(self, dataset: Dataset) -> LearnerConfig:
         """The learner's part, with the capacity filled in."""
         if self.num_classes is not None and self.num_classes < dataset.num_classes:
@@ -90,6 +101,8 @@ class RunConfig(LearnerConfig):
                     f"got kind={self.stream.kind}; set boundaries=on_new_class or drift, or another stream.kind"
                 )
             values["boundaries"] = "none"
+        if self.compares_average:
+            values |= {"average": self.output.average, "predict_with": self.weights}
         return LearnerConfig.parse(values | {"num_classes": self.num_classes or dataset.num_classes})
 
 

@@ -25,6 +25,7 @@ LATER: Plain = {
     "average": None,
     "updates": 1,
     "classes": None,
+    "predict_with": "auto",
     "predict_by": "auto",
     "predict_among": "all",
     "publish_every": None,

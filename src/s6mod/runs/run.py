@@ -111,7 +111,9 @@ class Run:
         """A run as its folder left it; ``config``: the same run with another device or data folder."""
         track = None if config is None else config.output.track
         begun_with = read_run_config(folder, track)  # what is damaged or edited is refused
-        run = cls(config or begun_with, folder, dataset, watch)
+        config = config or begun_with
+        kept = config.output.model_copy(update={"average": begun_with.output.average})  # it is part of the state
+        run = cls(config.model_copy(update={"output": kept}), folder, dataset, watch)
         begun_on = parse_json(run._files.config.read_text(encoding="utf-8")).get("data")
         same = run.plan.hash == StreamPlan.load(run._files.stream).hash
         if not same or begun_on != run.fingerprint:

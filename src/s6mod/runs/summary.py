@@ -15,6 +15,7 @@ FORMAT = 1
 def summary(run: "Run") -> dict[str, Any]:
     """The result: what was run, on what and where, how well it went and what it took."""
     config, learner, cursor, device = run.config, run.learner, run.cursor, run.learner.engine.device
+    beside = learner.average.nbytes if config.compares_average and learner.average is not None else 0
     return {
         "format": FORMAT,
         "hash": config.hash,
@@ -31,7 +32,7 @@ def summary(run: "Run") -> dict[str, Any]:
         "train_seconds": cursor.seconds,
         "eval_seconds": cursor.eval_seconds,
         "runs_at_once": cursor.runs_at_once,
-        "bytes_held": learner.nbytes,
+        "bytes_held": learner.nbytes - beside,
         "peak_device_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
         "class_names": list(run.dataset.class_names),
         "environment": run.environment,
