@@ -75,13 +75,16 @@ def store(tmp_path, write_run, matrix):
 
 def test_gains_are_paired_and_what_is_not_run_is_told(store):
     study = study_of(store)
-    accuracy, forgetting, costs = study.tables
+    accuracy, steady, forgetting, costs = study.tables
     er = row(accuracy, "er")
     assert (er["n"], er["alone"]) == ("3", "53.00 ± 3.00")
     assert (er["+ s6mod"], er["+ confidence"], er["+ mkd"]) == ("+5.00 ± 2.48", "+1.00 ± 0.00", "not run")
     assert set(row(accuracy, "pcr").values()) == {"pcr", "1", "60.00", "not run"}
     assert set(row(accuracy, "scr").values()) == {"scr", "0", "not run", "refused"}
     assert row(accuracy, "finetune")["+ s6mod"] == row(accuracy, IID)["+ mkd"] == ""
+    assert row(steady, "er") == {"method": "er", "n": "0", "alone": "not run"} | {
+        f"+ {name}": "not run" for name in PLUG_INS
+    }
     assert row(forgetting, "er")["+ s6mod"] == "+0.00 ± 0.00"
     assert float(row(costs, "er")["alone"]) < float(row(costs, "er")["+ mkd"])
     assert row(costs, "scr")["+ s6mod"] == ""
@@ -116,6 +119,24 @@ def test_the_latest_weights_of_mkd_are_told_apart_from_the_mean(tmp_path, write_
     file.write_text(file.read_text().replace('"primary"', scored, 1))
     er = row(study_of(tmp_path, ["er"]).tables[0], "er")
     assert (er["+ mkd"], er["+ mkd, latest"]) == ("+8.00", "+2.00")
+
+
+def test_the_same_trainings_are_compared_by_averaged_weights(tmp_path, write_run, matrix):
+    cells = plug_in(["er"], "digits", None).cells
+    for seed in range(3):
+        for label, averaged in {"er": 60, "er + s6mod": 63 + seed}.items():
+            file = write_run(tmp_path, cells[label], seed, matrix(50, 0)) / "result.json"
+            scored = f'"predictors": {{"averaged/memory/head": [{averaged}, {averaged}]}}, "primary"'
+            file.write_text(file.read_text().replace('"primary"', scored, 1))
+    study = study_of(tmp_path, ["er"])
+    steady = row(study.tables[1], "er")
+    assert (steady["alone"], steady["+ s6mod"], steady["+ mkd"]) == ("60.00 ± 0.00", "+4.00 ± 2.48", "not run")
+    assert study.findings[-1] == "By averaged weights S6MOD helps on er (+4.00 ± 2.48)."
+
+
+def test_its_runs_keep_averaged_weights_beside():
+    question = plug_in(["er"], "digits", None)
+    assert RunConfig.parse(question.cells["er"].values() | {"output": question.output}).compares_average
 
 
 def test_the_picture_has_a_row_for_each_method_that_can_be_joined(store):

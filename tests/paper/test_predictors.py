@@ -18,26 +18,31 @@ def write(tmp_path, write_run):
     return write
 
 
-def test_a_combination_has_its_mean_over_seeds_in_each_cell_best_first(tmp_path, write, write_run):
+def test_a_cell_has_the_mean_over_seeds_of_each_combination(tmp_path, write, write_run):
     write(ER, 0, {USUAL: [30.0, 32.0], BEST: [40.0, 42.0]})
     write(ER, 1, {USUAL: [33.0, 33.0], BEST: [40.0, 40.0]})
     write(OURS, 0, {USUAL: [34.0, 34.0], OWN: [20.0, 20.0]})
     write_run(tmp_path, ER, seed=2)  # an older run, which scored only what predicts
-    table = compared(scan([tmp_path]).finished)
-    assert [cell.split()[0] for cell in table.cells] == [OURS, ER]  # in the order of the store
-    assert list(table.rows) == [BEST, USUAL, OWN]
-    ours, base = table.rows[USUAL]
-    assert (ours.mean, ours.n, base.mean, base.n) == (34.0, 1, 32.0, 2)
-    assert table.rows[BEST][0] is None
-    head, best, *_, ours, base = lines(table)
-    assert head.split() == ["weights", "statistics", "scores", "(1)", "(2)"]
-    assert best.split() == ["averaged", "memory", "head", "40.50±0.71", "n=2"]
-    assert (ours, base) == (f"(1) {OURS} bfloat16", f"(2) {ER} bfloat16")
+    found = compared(scan([tmp_path]).finished)
+    ours, base = f"{OURS} bfloat16", f"{ER} bfloat16"
+    assert list(found) == [ours, base]  # in the order of the store
+    assert (found[base]["head"]["latest", "running"].mean, found[base]["head"]["latest", "running"].n) == (32.0, 2)
+    assert found[ours]["branch"]["latest", "running"].mean == 20.0
+    assert [" ".join(line.split()) for line in lines(found)] == [
+        f"{ours}, 1 seed", "latest, running", "head 34.00*", "branch 20.00", "",
+        f"{base}, 2 seeds", "latest, running averaged, memory", "head 32.00±1.41 40.50±0.71*", "",
+    ]  # fmt: skip
 
 
-def test_precisions_and_settings_are_columns_of_their_own(tmp_path, write):
+def test_an_entry_of_fewer_seeds_says_so(tmp_path, write):
+    write(ER, 0, {USUAL: [30.0], BEST: [40.0]})
+    write(ER, 1, {USUAL: [32.0]})
+    assert "40.00 n=1*" in "\n".join(lines(compared(scan([tmp_path]).finished)))
+
+
+def test_precisions_and_settings_are_tables_of_their_own(tmp_path, write):
     write(ER, 0, {USUAL: [30.0]})
     write(ER, 0, {USUAL: [31.0]}, precision="float32")
     write(f"{ER}/average=0.98", 0, {USUAL: [32.0]})
-    [estimates] = compared(scan([tmp_path]).finished).rows.values()
-    assert sorted((each.mean, each.n) for each in estimates) == [(30.0, 1), (31.0, 1), (32.0, 1)]
+    found = compared(scan([tmp_path]).finished)
+    assert sorted(table["head"]["latest", "running"].mean for table in found.values()) == [30.0, 31.0, 32.0]

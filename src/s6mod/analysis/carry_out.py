@@ -51,7 +51,7 @@ def carry_out(
 
     def sweep(cells: Iterable[Cell]) -> Sweep:
         wanted = [(cell, seed) for cell in dict.fromkeys(cells) for seed in numbers(seeds)]
-        return sweep_of(wanted, {}, place, how.out, found)
+        return sweep_of(wanted, {"output": question.output}, place, how.out, found)
 
     todo = sweep(question.cells.values())
     console, outcome = Console(emoji=False), None

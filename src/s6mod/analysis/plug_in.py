@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import cast, get_args
 
 from s6mod.analysis.draw import COLOURS, GREY, MARKS, canvas, legend_below
 from s6mod.analysis.question import Answers, Question, slug
@@ -29,6 +30,7 @@ PLUG_INS = (*CONTROLS, "s6mod", "mkd")
 ALONE = ("finetune", "gdumb")  # a bound, and one that trains when it is asked: there is no step to join
 IID = "iid"  # ER on an iid stream, the upper bound
 LATEST = "mkd, latest"  # the training of MKD, by the network's latest weights
+STEADY = "averaged/memory"  # what predicts best on most methods, from the same trainings (output.average)
 TITLE = "Plug-ins on every method: {data}, M = {memory}"
 TEXT = (
     "Average accuracy (Acc) and forgetting (AF) of each method alone, and how they change with a plug-in: mean over "
@@ -37,7 +39,8 @@ TEXT = (
     f"the mean of two networks' weights, which helps by itself; the column '{LATEST}' is the same training by the "
     "latest weights, as the method alone predicts. A plug-in helps or hurts where the interval leaves out 0; else it "
     "is open. Of so many intervals some leave out 0 by chance. A method without logits refuses plug-ins. GDumb, which "
-    "trains when it is asked, and the bounds stand alone: finetune, and iid, which is ER on an iid stream."
+    "trains when it is asked, and the bounds stand alone: finetune, and iid, which is ER on an iid stream. Older "
+    "runs kept no averaged weights: they are missing in the second table."
 )
 
 
@@ -64,7 +67,7 @@ def plug_in(names: Sequence[str] | None, data: str, memory: int | None, folder: 
         )
         for method in chosen
     }
-    return Question(name, title, er, cells, _answer, {}, pieces)
+    return Question(name, title, er, cells, _answer, {}, pieces, {"average": 0.99})
 
 
 def _with(base: Cell, name: str) -> Cell:
@@ -80,6 +83,9 @@ def _answer(found: Answers) -> Study:
     question = found.question
     tables = [
         _table(found, "accuracy", "Average accuracy, Acc (%), and its change (points)"),
+        _table(
+            found, STEADY, "The same trainings by averaged weights with statistics of the memory: Acc, and its change"
+        ),
         _table(found, "forgetting", "Average forgetting, AF (%), and its change (points); lower is better"),
         _costs(found),
     ]
@@ -98,19 +104,24 @@ def _joined(found: Answers) -> list[str]:
     return [name for name in _methods(found) if f"{name} + {PLUG_INS[0]}" in found.question.cells]
 
 
-def _gain(found: Answers, method: str, name: str, metric: Metric = "accuracy") -> Estimate | None:
-    return paired(_values(found, method, name, metric), found.values(method, metric))
+def _gain(found: Answers, method: str, name: str, what: str = "accuracy") -> Estimate | None:
+    return paired(_joined_values(found, method, name, what), _values(found, method, what))
 
 
-def _values(found: Answers, method: str, name: str, metric: Metric) -> dict[int, float]:
+def _joined_values(found: Answers, method: str, name: str, what: str) -> dict[int, float]:
     if name != LATEST:
-        return found.values(f"{method} + {name}", metric)
-    if metric != "accuracy":  # at the end of a run each predictor is scored once
-        return {}
+        return _values(found, f"{method} + {name}", what)
+    return _values(found, f"{method} + mkd", "latest/running") if what == "accuracy" else {}
+
+
+def _values(found: Answers, label: str, what: str) -> dict[int, float]:
+    """By seed: ``what`` is a metric of what predicts, or weights/statistics, whose accuracy at the end counts."""
+    if what in get_args(Metric):
+        return found.values(label, cast(Metric, what))
     scored: dict[int, float] = {}
-    for seed, run in found.runs.get(f"{method} + mkd", {}).items():
+    for seed, run in found.runs.get(label, {}).items():
         result = run.result or {}
-        rows = result.get("predictors", {}).get(f"latest/running/{result.get('primary')}")
+        rows = result.get("predictors", {}).get(f"{what}/{result.get('primary')}")
         scored |= {} if rows is None else {seed: fmean(rows)}
     return scored
 
@@ -124,15 +135,15 @@ def _sides(found: Answers, method: str, name: str) -> Sides:
 # --- tables ---------------------------------------------------------------------------------------------------
 
 
-def _table(found: Answers, metric: Metric, title: str) -> PlainTable:
-    columns = (*PLUG_INS, LATEST) if metric == "accuracy" else PLUG_INS
+def _table(found: Answers, what: str, title: str) -> PlainTable:
+    columns = (*PLUG_INS, LATEST) if what == "accuracy" else PLUG_INS
     rows = []
     for method in _methods(found):
-        base = list(found.values(method, metric).values())
+        base = list(_values(found, method, what).values())
         estimate = Estimate.of(base) if base else None
         alone = spread(estimate.mean, estimate.std, gap=" ") if estimate else "not run"
         if method in _joined(found):
-            gains = [_say(_gain(found, method, name, metric), _sides(found, method, name)) for name in columns]
+            gains = [_say(_gain(found, method, name, what), _sides(found, method, name)) for name in columns]
         else:
             gains = ["" if method in (*ALONE, IID) else "refused"] * len(columns)
         rows.append([method, str(len(base)), alone, *gains])
@@ -169,7 +180,9 @@ def _words(found: Answers) -> list[str]:
         sentences.append(
             f"S6MOD does no better than the better control, as far as can be told, on {_listed(enough, beyond)}."
         )
-    return sentences + _sorted_by("MKD", {method: _gain(found, method, "mkd") for method in joined})
+    sentences += _sorted_by("MKD", {method: _gain(found, method, "mkd") for method in joined})
+    steady = {method: gain for method in joined if (gain := _gain(found, method, "s6mod", STEADY)) is not None}
+    return sentences + _sorted_by("By averaged weights S6MOD", steady)
 
 
 def _beyond_controls(found: Answers, method: str) -> Estimate | None:

@@ -40,6 +40,7 @@ class Question:
     answer: Callable[["Answers"], Study]
     paper: Figures
     pieces: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands that ask for a part, and its labels
+    output: dict[str, Any] = field(default_factory=dict)  # what its runs write beside, which names none of them
 
     def over(self, changes: Sequence[str]) -> "Question":
         """The same with further ``key=value`` laid over every cell."""

@@ -15,16 +15,16 @@ def predictors(
     ] = None,
     cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
 ) -> None:
-    """Final accuracy by weights, BatchNorm statistics and scores, best first; one column a cell, mean over seeds."""
+    """Final accuracy by scores, weights and BatchNorm statistics: a table for each cell, mean over seeds."""
     from s6mod.errors import ConfigError
     from s6mod.paper.predictors import compared, lines
     from s6mod.runs.store import homes, scan
 
     found = scan(folders or homes())
-    table = compared(run for run in found.finished if cell is None or cell in run.cell)
+    cells = compared(run for run in found.finished if cell is None or cell in run.cell)
     warn_of(found.problems)
-    if not table.rows:
+    if not cells:
         raise ConfigError(
             "expected a finished run that scored what could predict, got none; run one with output.predictors=true"
         )
-    typer.echo("\n".join(lines(table)))
+    typer.echo("\n".join(lines(cells)))

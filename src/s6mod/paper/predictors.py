@@ -1,11 +1,10 @@
-"""What could have predicted, from the same trainings: accuracy by weights, statistics and scores, one column a cell.
+"""What could have predicted, from the same trainings: a table for each cell, scores by weights and statistics.
 
 A run scores all of them at its end (``output.predictors``). Results in different precisions are never averaged.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from s6mod.columns import align
@@ -13,47 +12,57 @@ from s6mod.decimals import spread
 from s6mod.paper.estimate import Estimate
 from s6mod.runs.store import StoredRun
 
-
-@dataclass(frozen=True)
-class Compared:
-    """Final accuracy of every combination, in each cell where it was scored."""
-
-    cells: list[str]
-    rows: dict[str, list[Estimate | None]]  # by weights/statistics/scores, best first; one entry for each cell
+Way = tuple[str, str]  # weights, statistics
+Scored = dict[str, dict[Way, Estimate]]  # scores -> way -> final accuracy
+WAYS = [(weights, statistics) for weights in ("latest", "mean", "averaged") for statistics in ("running", "memory")]
 
 
-def compared(runs: Iterable[StoredRun]) -> Compared:
-    """The combinations of these runs; those without (older ones, unfinished ones) take no part.
+def compared(runs: Iterable[StoredRun]) -> dict[str, Scored]:
+    """The combinations of these runs by cell; those without (older ones, unfinished ones) take no part.
 
-    Best first: by the mean over the cells that a combination was scored in.
+    A cell is told with how it departs from its preset and its precision: what may not be averaged over.
     """
-    found: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, dict[str, dict[Way, dict[int, float]]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
+        cell = "/".join((run.cell, *run.changes)) + f" {run.precision}"
         for name, accuracies in (run.result or {}).get("predictors", {}).items():
-            found[_title(run)][name].setdefault(run.seed, fmean(accuracies))
-    names = dict.fromkeys(name for tables in found.values() for name in tables)
-    rows: dict[str, list[Estimate | None]] = {
-        name: [Estimate.of(list(tables[name].values())) if name in tables else None for tables in found.values()]
-        for name in names
+            weights, statistics, scores = name.split("/", 2)
+            found[cell][scores].setdefault((weights, statistics), {}).setdefault(run.seed, fmean(accuracies))
+    return {
+        cell: {
+            scores: {way: Estimate.of(list(values.values())) for way, values in by_way.items()}
+            for scores, by_way in tables.items()
+        }
+        for cell, tables in found.items()
     }
-    order = sorted(rows, key=lambda name: fmean(each.mean for each in rows[name] if each is not None), reverse=True)
-    return Compared(list(found), {name: rows[name] for name in order})
 
 
-def lines(table: Compared) -> Iterator[str]:
-    """The table as text: mean and standard deviation over seeds, how many; below, which column is which."""
-    numbers = [f"({number})" for number in range(1, len(table.cells) + 1)]
-    texts: list[Sequence[str]] = [("weights", "statistics", "scores", *numbers)]
-    texts += [(*name.split("/", 2), *map(_told, estimates)) for name, estimates in table.rows.items()]
-    yield from align(texts, frozenset({0, 1, 2}))
-    for number, cell in zip(numbers, table.cells, strict=True):
-        yield f"{number} {cell}"
+def lines(cells: dict[str, Scored]) -> Iterator[str]:
+    """A table for each cell: mean and standard deviation over seeds, the best with a star."""
+    for cell, tables in cells.items():
+        ways = _ways(tables)
+        best, seeds = _best(tables), max(each.n for by_way in tables.values() for each in by_way.values())
+        yield f"{cell}, {seeds} seed{'s' * (seeds != 1)}"
+        texts: list[Sequence[str]] = [("", *(", ".join(way) for way in ways))]
+        for scores, by_way in tables.items():
+            texts.append((scores, *(_told(by_way.get(way), seeds, (scores, way) == best) for way in ways)))
+        yield from (f"  {line}" for line in align(texts, frozenset({0})))
+        yield ""
 
 
-def _title(run: StoredRun) -> str:
-    """The cell, how it departs from its preset, and its precision: what may not be averaged over."""
-    return "/".join((run.cell, *run.changes)) + f" {run.precision}"
+def _ways(tables: Scored) -> list[Way]:
+    """Those that any of the tables has, in the order of ``WAYS``."""
+    there = {way for by_way in tables.values() for way in by_way}
+    return [way for way in WAYS if way in there]
 
 
-def _told(estimate: Estimate | None) -> str:
-    return "" if estimate is None else f"{spread(estimate.mean, estimate.std)} n={estimate.n}"
+def _best(tables: Scored) -> tuple[str, Way]:
+    pairs = [(scores, way) for scores, by_way in tables.items() for way in by_way]
+    return max(pairs, key=lambda pair: tables[pair[0]][pair[1]].mean)
+
+
+def _told(estimate: Estimate | None, seeds: int, best: bool) -> str:
+    if estimate is None:
+        return ""
+    fewer = f" n={estimate.n}" if estimate.n < seeds else ""
+    return f"{spread(estimate.mean, estimate.std)}{fewer}{'*' if best else ' '}"
