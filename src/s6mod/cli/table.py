@@ -57,7 +57,8 @@ def table(
         raise typer.BadParameter("--write measures gains as the page says; leave out --over")
     if write is not None and names:
         raise typer.BadParameter(f"--write takes all tables; leave out {', '.join(names)}")
-    from s6mod.paper.page import check_page, write_page
+    from s6mod.experiments.missing import missing
+    from s6mod.paper.page import check_page, page, write_page
     from s6mod.paper.published import TABLES
     from s6mod.paper.render import TEXTS, show
     from s6mod.paper.tables import Results, filled
@@ -70,11 +71,13 @@ def table(
     results = Results([run for run in found.finished if precision in (None, run.precision)])
     wanted = names or (TABLES if write is not None else ("1", "2"))
     tables = [filled(name, results, only_run or write is not None, over) for name in wanted]
-    if write is not None and check:
-        check_page(write, tables)
-    elif write is not None:
-        write_page(write, tables)
-        typer.echo(str(write))
+    if write is not None:
+        text = page(tables, missing(results))
+        if check:
+            check_page(write, text)
+        else:
+            write_page(write, text)
+            typer.echo(str(write))
     elif form != "terminal":
         typer.echo(TEXTS[form](tables))
     else:

@@ -14,8 +14,9 @@ HEAD = """# Reproduction
 <!-- Written by: s6mod table --write docs/reference/reproduction.md. Do not edit. -->
 
 The paper's tables with our results beside its figures, from the records in [`results/`](../../results). Cells that
-have not been run are left out; `s6mod table` lists them. How to run any part of this: [sweeps](../how-to/sweeps.md).
-What was tried, and what is not understood: [the laboratory](../laboratory/reproduction-notes.md).
+have not been run stand [at the end](#what-is-missing), with what they cost. How to run any part of this:
+[sweeps](../how-to/sweeps.md). What was tried, and what is not understood:
+[the laboratory](../laboratory/reproduction-notes.md).
 
 * **Verdict.** By Welch's 95 % interval of our mean minus the paper's, which is an average of ten runs. *Differs*: it
   excludes 0, with three seeds or more. *Agrees*: it contains 0 and its half is at most 2 points. Else *open*, with the
@@ -37,19 +38,19 @@ What was tried, and what is not understood: [the laboratory](../laboratory/repro
 """
 
 
-def page(tables: Sequence[Filled]) -> str:
-    """The whole text."""
-    return HEAD + LEGEND[0].upper() + LEGEND[1:] + ".\n\n" + markdown(tables).rstrip() + "\n"
+def page(tables: Sequence[Filled], missing: str) -> str:
+    """The whole text; ``missing``: a section on what has not been run."""
+    return HEAD + LEGEND[0].upper() + LEGEND[1:] + ".\n\n" + markdown(tables).rstrip() + "\n\n" + missing
 
 
-def write_page(file: Path, tables: Sequence[Filled]) -> None:
+def write_page(file: Path, text: str) -> None:
     """Write it, in place of an older one but of nothing else."""
     if file.exists() and (found := file.read_bytes()) and MARK not in found:
         raise ConfigError(f"expected a new file or an older page of its own, got {file}; name another")
-    write_whole(file, page(tables))
+    write_whole(file, text)
 
 
-def check_page(file: Path, tables: Sequence[Filled]) -> None:
-    """Refuse one that is not there or does not say what these tables say."""
-    if not file.exists() or file.read_bytes() != page(tables).encode():
+def check_page(file: Path, text: str) -> None:
+    """Refuse one that is not there or says something else."""
+    if not file.exists() or file.read_bytes() != text.encode():
         raise ConfigError(f"expected {file} as the records say, got a stale page; run s6mod table --write {file}")
