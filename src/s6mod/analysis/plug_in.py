@@ -181,7 +181,9 @@ def _words(found: Answers) -> list[str]:
             f"S6MOD does no better than the better control, as far as can be told, on {_listed(enough, beyond)}."
         )
     sentences += _sorted_by("MKD", {method: _gain(found, method, "mkd") for method in joined})
-    steady = {method: gain for method in joined if (gain := _gain(found, method, "s6mod", STEADY)) is not None}
+    steady: dict[str, Estimate | None] = {
+        method: gain for method in joined if (gain := _gain(found, method, "s6mod", STEADY)) is not None
+    }
     return sentences + _sorted_by("By averaged weights S6MOD", steady)
 
 
