@@ -49,9 +49,9 @@ def pytest_runtest_setup(item):
 def call(monkeypatch, capsys):
     """Run a command in this process: exit code, standard output, standard error."""
 
-    def run(*arguments):
+    def run(*arguments, columns=100):
         monkeypatch.setattr(sys, "argv", ["s6mod", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setenv("COLUMNS", str(columns))
         code = 0
         try:
             cli.main()

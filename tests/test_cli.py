@@ -15,7 +15,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from s6mod.cli.app import COMMANDS
+from s6mod.cli.app import COMMANDS, PANELS
 from s6mod.cli.commands import app
 from s6mod.config import merge
 from s6mod.learner import Learner
@@ -54,11 +54,13 @@ def test_the_five_options_that_matter_stand_together(call):
     assert all(f"--{name}" in panel for name in ("method", "branch", "data", "memory", "seed"))
 
 
-def test_the_commands_stand_in_the_order_in_which_a_person_meets_them(call):
+def test_each_command_stands_in_its_panel_on_one_line_in_the_order_in_which_a_person_meets_them(call):
     assert sorted(COMMANDS) == sorted(typer.main.get_command(app).commands)
-    _, out, _ = call("--help")
-    listed = re.findall(r"^. (\w+)  +[A-Zt]", out[out.index("Commands") :], re.MULTILINE)
-    assert listed == list(COMMANDS)
+    _, out, _ = call("--help", columns=80)
+    panels = re.split(r"^╭─ (.+?) ─+╮$", out, flags=re.MULTILINE)
+    shown = dict(zip(panels[1::2], panels[2::2], strict=True))
+    lines = {name: re.findall(r"^│ (\w*) ", text, re.MULTILINE) for name, text in shown.items() if name != "Options"}
+    assert lines == {name: list(commands) for name, commands in PANELS.items()}
 
 
 def test_help_shows_every_default(call):

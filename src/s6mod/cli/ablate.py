@@ -25,7 +25,10 @@ def ablate(
     quiet: options.Quiet = False,
     own: options.Import = None,
 ) -> None:
-    """What each part of the branch brings to a method, and what a control without it brings: runs, table, figure."""
+    """What each part of S6MOD brings, beside its controls.
+
+    Runs, a table and a figure.
+    """
     from s6mod.analysis.ablation import ablation
     from s6mod.analysis.carry_out import How, carry_out
     from s6mod.analysis.question import split_changes, whole_cell

@@ -1,6 +1,7 @@
 """The application: what every command shares, and how mistakes are told."""
 
 import errno
+import re
 import sys
 import warnings
 from collections.abc import Iterable
@@ -16,15 +17,21 @@ from s6mod.allocator import keep_freed_memory
 from s6mod.errors import S6modError, memory_for, printable
 from s6mod.threads import spin_briefly
 
-COMMANDS = (  # as a person meets them
-    "demo", "train", "data", "sweep", "runs", "table", "predictors", "report", "predict", "export", "serve",
-    "ablate", "study", "features", "inside", "tune", "bench",
-)  # fmt: skip
+PANELS = {  # of the help, as a person meets them
+    "Begin": ("demo", "train", "data"),
+    "Many runs": ("sweep", "tune"),
+    "Look at runs": ("report", "runs", "table", "predictors"),
+    "Use what has learned": ("predict", "export", "serve"),
+    "Study and measure": ("ablate", "study", "features", "inside", "bench"),
+}
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+COMMANDS = tuple(PANEL_OF)
+LINE_END = re.compile(r"(?<!\n)\n(?!\n)")  # of the source, within a paragraph
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # told without the file's name
 
 
 class Group(TyperGroup):
-    """Commands whose help shows a flag by its name alone, without a type: it takes no value."""
+    """Commands whose help flows, and shows a flag by its name alone, without a type: it takes no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, among them those that Typer adds."""
@@ -35,6 +42,7 @@ class Group(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _flags_without_type(command.get_params(ctx))
+            command.help = LINE_END.sub(" ", command.help or "")
         return command
 
 
@@ -47,10 +55,16 @@ def _flags_without_type(parameters: Iterable[Any]) -> list[Any]:
 
 
 class _Commands(Group):
-    """Lists the commands in the order of ``COMMANDS``; tells of a file or a disk that any of them has trouble with."""
+    """Shows the commands in their panels; tells of a file or a disk that any of them has trouble with."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: (*COMMANDS, name).index(name))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.rich_help_panel = PANEL_OF.get(cmd_name)
+        return command
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -68,7 +82,7 @@ class _Commands(Group):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Online continual learning with the S6MOD branch.",
+    help="Online continual learning with the S6MOD branch.\n\nNew here? s6mod demo, then s6mod train --help.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

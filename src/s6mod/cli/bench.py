@@ -37,8 +37,9 @@ def bench(
     json_output: options.Json = False,
     own: options.Import = None,
 ) -> None:
-    """Milliseconds and memory of a step, with and without the branch, beside the reference implementations.
+    """What a step costs in time and memory.
 
+    Milliseconds and memory of a step, with and without the branch, beside the reference implementations.
     The learners have the presets of CIFAR-100 with M = 2000; s6mod/view=shared/beta=0.5 is S6MOD with two changes,
     none/average=0.99 the method with averaged weights. A method that refuses branches is measured alone.
     --growth shows instead what more classes, a larger memory and larger images cost, --live how long a prediction

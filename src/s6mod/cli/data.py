@@ -61,7 +61,11 @@ def data(
     seed: StreamSeed = 0,
     plot: Plot = None,
 ) -> None:
-    """List the data sets; prepare one that is fetched, brought or your own; show a stream of one."""
+    """List data sets; get one, or your own, ready; show a stream.
+
+    Alone it lists them. With a name it fetches and prepares a published one, with a path your own. With --stream or
+    --plot it shows what a learner would see.
+    """
     if not 0 < test_fraction < 1:
         raise typer.BadParameter(f"expected --test-fraction between 0 and 1, got {test_fraction}")
     from s6mod.data import default_root

@@ -16,7 +16,11 @@ def demo(
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 3,
 ) -> None:
-    """ER, ER + S6MOD and ER + confidence penalty on digits, side by side: three minutes on a laptop."""
+    """Three learners on digits, side by side: a first picture.
+
+    ER, ER + S6MOD and ER + confidence penalty, over a few seeds: a table, a picture and a report, in about three
+    minutes on a laptop.
+    """
     from s6mod.report.demo import run_demo
 
     run_demo(out, seeds, Console(emoji=False))

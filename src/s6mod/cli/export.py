@@ -14,7 +14,10 @@ File = Annotated[Path, typer.Argument(help="model.onnx for ONNX, model.pt2 for t
 
 @app.command()
 def export(run: Run, file: File, own: options.Import = None) -> None:
-    """Write what predicts, from uint8 images to labels, once it answers like the learner."""
+    """Write what predicts as one file: ONNX or torch.export.
+
+    From uint8 images to labels. The file is written once it answers like the learner.
+    """
     from s6mod.learner import Learner
     from s6mod.runs.model import class_names
 

@@ -22,7 +22,10 @@ def features(
     data_root: options.DataRoot = None,
     own: options.Import = None,
 ) -> None:
-    """t-SNE of the memory's features, the same samples for each run, with compactness and nearest-mean accuracy."""
+    """What the features of a run look like, by t-SNE.
+
+    The memory's features, the same samples for each run, with compactness and nearest-mean accuracy.
+    """
     from s6mod.analysis.carry_out import study_of
     from s6mod.analysis.features import study_features
 

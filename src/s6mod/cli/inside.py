@@ -17,7 +17,10 @@ def inside(
     data_root: options.DataRoot = None,
     own: options.Import = None,
 ) -> None:
-    """Routing over time, load of patterns, Delta and prototypes between classes, entropies, pull of each loss term."""
+    """What goes on inside the branch of a run.
+
+    Routing over time, load of patterns, Delta and prototypes between classes, entropies, pull of each loss term.
+    """
     from s6mod.analysis.carry_out import study_of
     from s6mod.analysis.inside import study_inside
 

@@ -28,7 +28,10 @@ def predict(
     device: options.Device = "auto",
     own: options.Import = None,
 ) -> None:
-    """Labels and probabilities of images; those of another size are resized."""
+    """Labels and probabilities for image files.
+
+    Images of another size are resized.
+    """
     from s6mod.columns import align
     from s6mod.errors import printable
     from s6mod.runs.model import files_of, open_model

@@ -15,7 +15,10 @@ def predictors(
     ] = None,
     cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
 ) -> None:
-    """Final accuracy by scores, weights and BatchNorm statistics: a table for each cell, mean over seeds."""
+    """What would have predicted best, from the same trainings.
+
+    Final accuracy by scores, weights and BatchNorm statistics: a table for each cell, mean over seeds.
+    """
     from s6mod.errors import ConfigError
     from s6mod.paper.predictors import compared, lines
     from s6mod.runs.store import homes, scan

@@ -23,7 +23,10 @@ def report(
     every: Annotated[float, typer.Option(min=1, help="With --watch: seconds between two pages.")] = 10,
     own: options.Import = None,
 ) -> None:
-    """Write one HTML file about runs: figures against base, control and paper, curves, matrices, configuration."""
+    """Write one HTML page about runs, for a browser.
+
+    Figures against base, control and paper, curves, matrices, images, and the configuration of each run.
+    """
     from s6mod.report.write import write_report
     from s6mod.runs.store import homes, scan
 

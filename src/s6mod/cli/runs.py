@@ -25,7 +25,7 @@ class _ListUnlessTold(Group):
 
 runs = typer.Typer(
     cls=_ListUnlessTold,
-    help="List runs and records (options: s6mod runs list --help); take public records out and in.",
+    help="List runs; take public records of them out and in.\n\nOptions of the list: s6mod runs list --help.",
 )
 app.add_typer(runs, name="runs")
 

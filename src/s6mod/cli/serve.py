@@ -93,7 +93,7 @@ def serve(
     assignments: Assignments = None,
     own: options.Import = None,
 ) -> None:
-    """Predict while learning, over HTTP. What it has accepted is never lost."""
+    """Predict while learning, over HTTP; nothing accepted is lost."""
     from s6mod.errors import ConfigError
 
     for module in ("fastapi", "uvicorn", "python_multipart"):

@@ -54,9 +54,10 @@ def study(
     quiet: options.Quiet = False,
     own: options.Import = None,
 ) -> None:
-    """How S6MOD answers to alpha, beta, the number of patterns or its routing: runs, table and figure.
+    """How S6MOD answers to its settings; plug-ins on every method.
 
-    plug-in: what S6MOD, its controls and MKD bring to every method (default: cifar100).
+    alpha, beta, patterns and routing: runs over its values, a table and a figure. plug-in: what S6MOD, its controls
+    and MKD bring to every method (default: cifar100).
     """
     if name != "plug-in" and (method is None or write is not None):
         raise typer.BadParameter(f"expected METHOD and no --write for {name}; for instance s6mod study {name} er")

@@ -101,7 +101,11 @@ def sweep(
     assignments: options.Assignments = None,
     own: options.Import = None,
 ) -> None:
-    """Run cells over seeds; the same command again goes on where it was."""
+    """Train many learners over seeds; again, it goes on.
+
+    A cell names what is run but for its seed: er, er+s6mod, or with data and memory er+s6mod/cifar100/2000. The same
+    command again goes on where it was.
+    """
     from s6mod.experiments import perform
     from s6mod.experiments.plan import print_plan
     from s6mod.experiments.sweep import compose_sweep, make_sweep

@@ -50,7 +50,10 @@ def table(
     check: Check = False,
     own: options.Import = None,
 ) -> None:
-    """The paper's tables with our results beside them, and a verdict for each cell."""
+    """Results beside the paper's, with a verdict for each.
+
+    With all, every result that is there, in the paper's or not.
+    """
     if check and write is None:
         raise typer.BadParameter("--check needs --write with the page to check")
     if write is not None and over is not None:

@@ -64,7 +64,10 @@ def tune(
     assignments: options.Assignments = None,
     own: options.Import = None,
 ) -> None:
-    """Search with Optuna; the same command again goes on where it was, or helps where it is under way."""
+    """Search for good settings of a learner; again, it goes on.
+
+    By Optuna. The same command again goes on where it was, or helps where it is under way.
+    """
     from s6mod.runs.compose import elsewhere
     from s6mod.tuning import search as work
     from s6mod.tuning.config import Tuning
