@@ -2,8 +2,9 @@ import json
 
 import pytest
 
+from s6mod.methods import methods
 from s6mod.paper.estimate import WORTH
-from s6mod.report.conclusion import conclusion, lagging, nearest_means
+from s6mod.report.conclusion import conclusion, lagging, names, nearest_means
 from s6mod.report.groups import group_runs
 from s6mod.report.page import page
 from s6mod.report.source import read_runs
@@ -52,6 +53,16 @@ def test_a_lead_is_called_one_only_if_chance_gives_less(groups, ours, told):
 
 def test_a_run_alone_says_in_one_line_what_it_is_worth(groups):
     assert conclusion(groups({ER: (70.0,)})) == ["er ends with 70.00 % (1 seed).", WORTH]
+
+
+def test_what_the_learners_names_stand_for_is_told_once(groups, monkeypatch):
+    found = groups({ER: (70.0,), ACE: (71.0,), OURS: (80.0,)})
+    assert names(found) == (
+        "er: Experience replay. er-ace: Experience replay with asymmetric cross-entropy. +s6mod: The S6MOD branch."
+    )
+    monkeypatch.setattr(methods["er"], "__doc__", None)
+    monkeypatch.delitem(methods._parts, "er-ace")  # as of a run whose method is not here
+    assert names(found) == "+s6mod: The S6MOD branch."
 
 
 def test_nearest_means_that_beat_the_head_are_told(groups):

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from s6mod.decimals import decimal, difference
+from s6mod.methods import methods
 from s6mod.paper.estimate import ENOUGH, WORTH, Estimate
 from s6mod.report.groups import Group
 
+PLUG_INS = {
+    "s6mod": "The S6MOD branch.",
+    "confidence": "A penalty on confident predictions, a control.",
+    "smoothing": "Label smoothing, a control.",
+    "mkd": "A teacher, an averaged copy of the network.",
+}
 NEAREST = 1.0  # points by which nearest means must be ahead to be worth a word
 LAGS = 10.0  # points of N-Acc that the head must be behind them to be explained
 
@@ -25,6 +32,16 @@ def conclusion(groups: Sequence[Group]) -> list[str]:
     if any(len(group.finished) < ENOUGH for group in groups):
         sentences.append(WORTH)
     return sentences
+
+
+def names(groups: Sequence[Group]) -> str:
+    """What the learners' names stand for; parts that say nothing of themselves are left out."""
+    configs = [group.example.config for group in groups]
+    known = methods.registered(outside=False) | methods.registered(outside=True)
+    told = {name: known[name].__doc__ or "" for config in configs if (name := config["method"]["name"]) in known}
+    plug_ins = [part["name"] for config in configs for part in (config["branch"], config["teacher"]) if part]
+    told |= {f"+{name}": PLUG_INS.get(name, "") for name in plug_ins}
+    return " ".join(f"{name}: {text.strip().splitlines()[0]}" for name, text in told.items() if text.strip())
 
 
 def nearest_means(groups: Sequence[Group]) -> str:

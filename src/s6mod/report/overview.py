@@ -9,7 +9,7 @@ from s6mod.paper.published import table as paper_table
 from s6mod.paper.render import COLUMNS, LEGEND, cells, notes_of
 from s6mod.paper.tables import Results, Row, as_published
 from s6mod.report.charts import Chart, Dots, dots
-from s6mod.report.conclusion import beyond_chance, conclusion, nearest_means
+from s6mod.report.conclusion import beyond_chance, conclusion, names, nearest_means
 from s6mod.report.groups import Group, panels
 from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
 from s6mod.report.source import RunData
@@ -36,7 +36,7 @@ def overview(groups: Sequence[Group]) -> Section:
     parts = [_progress(under_way)] if under_way else []
     if done:
         parts += [paragraph(f"{where} {' '.join(conclusion(part))}".strip(), "lead") for where, part in settings(done)]
-        parts += [paragraph(note, "note") for note in (_unlike_presets(done), nearest_means(done)) if note]
+        parts += [paragraph(note, "note") for note in (names(done), _unlike_presets(done), nearest_means(done)) if note]
         parts.append(f'<div class="cards">{"".join(_card(group, groups) for group in done)}</div>')
         parts.append(figures(figure(*drawn) for panel in panels(done) for drawn in _dots(*panel, published)))
         parts.append(_metrics(done))
