@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from fractions import Fraction
 from pathlib import Path
 
@@ -130,6 +131,19 @@ FIELD_TABLES = [
     for page in PAGES
     for mark in re.findall(r"<!-- fields: [\w.:]+ -->", page.read_text())
 ]
+
+
+def test_the_readme_comes_to_its_results_in_less_than_a_thousand_words():
+    before, mark, _ = (ROOT / "README.md").read_text().partition("\n## Results\n")
+    assert mark
+    assert len(before.split()) < 1000
+
+
+def test_the_readme_names_every_extra_that_a_person_may_install():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    _, _, after = (ROOT / "README.md").read_text().partition("pip install -e '.[plots]'")
+    named = {"plots", *re.findall(r"`(\w+)`", after.partition("\n\n")[0])}
+    assert extras.keys() - {"dev", "docs"} - named == set()  # make test and make docs install those
 
 
 @pytest.mark.extras
