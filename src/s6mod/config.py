@@ -135,10 +135,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """A hint that names the known word nearest to a mistyped one, or all of them if none is near."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    """A hint that names the known word nearest to a mistyped one, in whatever case, or all of them if none is near."""
+    spelled = {name.lower(): name for name in sorted(known)}
+    close = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.5)
+    return f"did you mean {spelled[close[0]]!r}?" if close else f"known: {', '.join(spelled.values())}"
 
 
 class _Loader(yaml.SafeLoader):

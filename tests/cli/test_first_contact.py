@@ -135,6 +135,22 @@ def test_a_key_without_its_path_is_found(call, words, hint):
     assert err.rstrip().endswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["train", "--method=ER"], "did you mean 'er'?"),
+        (["sweep", "ER+S6MOD", "--plan"], "did you mean 'er'?"),
+        (["train", "--data=CIFAR-100"], "did you mean 'cifar100'?"),
+        (["train", "--method=er+s6mod"], "give --method er --branch s6mod"),
+        (["train", "--method=der+++s6mod+mkd"], "give --method der++ --branch s6mod --teacher mkd"),
+    ],
+)
+def test_a_learner_that_is_written_as_the_docs_speak_of_it_is_understood(call, words, hint):
+    code, _, err = call(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert hint in err
+
+
 def test_docs_and_messages_install_extras_from_the_clone():
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py")]
     lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines() if "pip install" in line]

@@ -11,7 +11,7 @@ from s6mod.data.catalog import spell
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import ConfigError, DataError
 from s6mod.files import expanded
-from s6mod.learner.preset import worded
+from s6mod.learner.preset import split_learner, worded
 from s6mod.presets import datasets, preset
 from s6mod.runs.config import RunConfig
 
@@ -44,9 +44,12 @@ def compose(
         named = chosen.get(part)
         return str(named.get("name", default)) if isinstance(named, dict) else default
 
-    branch, teacher = name("branch", "none"), name("teacher", "none")
+    learner, branch, teacher = name("method", "er"), name("branch", "none"), name("teacher", "none")
+    said = [f"--{part} {word}" for part, word in zip(PARTS, split_learner(learner), strict=False) if word != "none"]
+    if len(said) > 1:
+        raise ConfigError(f"expected a method alone, got {learner!r}; give {' '.join(said)}")
     memory = chosen.get("memory_size")
-    values = merge(preset(name("method", "er"), branch, name("data", "digits"), memory, teacher), chosen)
+    values = merge(preset(learner, branch, name("data", "digits"), memory, teacher), chosen)
     for part, given_name, example in (("branch", branch, "s6mod"), ("teacher", teacher, "mkd")):
         own = chosen.get(part)
         if given_name == "none" and (own is None or isinstance(own, dict)):  # else refused with all other fields
