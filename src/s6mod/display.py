@@ -99,7 +99,8 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
     """Mean and standard deviation over seeds, one row per cell and score table."""
     table = Table(
         title="mean ± standard deviation over n seeds",
-        caption="Acc, AF (forgetting), N-Acc (just after learning) in percent; MB held between steps",
+        caption="Acc, AF (forgetting), N-Acc (just after learning) in percent, by the scores that predict and, below, "
+        "by others (ncm: nearest class means); MB held between steps",
         box=None,
         padding=(0, 1, 0, 0),
     )

@@ -53,6 +53,7 @@ TABLES = """[...document.querySelectorAll("section:not([hidden]) .wide")].map((r
   const scrolls = region.scrollWidth > region.clientWidth;
   return [region.getBoundingClientRect().right, caption, last, scrolls, Math.max(...names)];
 })"""
+CUT = "(command) => command.scrollWidth > command.clientWidth"
 WIDTHS = {"desktop": 1280, "phone": 360}
 SEEN = """[...document.querySelectorAll("section:not([hidden]) figure")].map((figure) => {
   const box = figure.querySelector("svg, img").getBoundingClientRect();
@@ -110,6 +111,7 @@ def test_every_tab_shows_its_figures_whole_and_the_console_stays_silent(browser,
             assert right <= width, name
         shown += [name for name, *_ in figures]
         assert browser.value("document.documentElement.scrollWidth") <= width, tabs[place]  # only tables scroll
+        assert not browser.value(f'[...document.querySelectorAll("pre")].some({CUT})'), tabs[place]
     assert len(shown) == len(set(shown)) == browser.value('document.querySelectorAll("figure").length') == 25
     back, ink = (browser.value(f"getComputedStyle(document.body).{part}") for part in ("backgroundColor", "color"))
     assert (lightness(back) > lightness(ink)) == (scheme == "light")

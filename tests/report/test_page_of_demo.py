@@ -4,6 +4,7 @@ import re
 from rich.console import Console
 
 from s6mod.config import merge
+from s6mod.paper.estimate import WORTH
 from s6mod.presets import preset
 from s6mod.report import demo
 
@@ -17,6 +18,8 @@ def test_the_demo_ends_with_a_report_and_says_where_it_is(tmp_path, monkeypatch)
     said = console.export_text()
     assert said.splitlines()[-1] == f"report, for a browser: {report}"
     assert "(statistics=memory), unlike the presets" in said
+    assert " is ahead with " in said
+    assert " ".join(said.split()).count(WORTH) == 1  # one seed
     text = report.read_text()
     assert re.search(r"Unlike the presets, all have .*statistics=&quot;memory&quot;", text)
     for file in (tmp_path / "demo").glob("*/result.json"):

@@ -96,7 +96,11 @@ def routing(groups: Sequence[Group]) -> Section:
         parts += [figure(chart, f"seed {run.stored.seed}") for chart in _maps(group, run, names)]
     if not parts:
         return Section("routing", "Routing", "")
-    text = "sigma_k is the uncertainty of class k, N_k the number of discretization patterns that it takes."
+    text = (
+        "A prototype is the moving average of a class's features. sigma_k, the uncertainty of class k, is near 1 where "
+        "its prototype lies close to others. N_k is how many discretization patterns (step sizes of the scan) class k "
+        "takes: an uncertain class takes more."
+    )
     return Section("routing", "Routing", paragraph(text, "note") + figures(parts))
 
 

@@ -10,7 +10,10 @@ from s6mod.data import load
 from s6mod.display import RunDisplay, result_table
 from s6mod.errors import ConfigError
 from s6mod.files import write_whole
+from s6mod.paper.estimate import WORTH
 from s6mod.presets import preset
+from s6mod.report.conclusion import conclusion
+from s6mod.report.groups import group_runs
 from s6mod.report.matrix_picture import plot_matrices
 from s6mod.report.page import page
 from s6mod.report.picture import DPI, require_matplotlib
@@ -58,7 +61,10 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
         except Interrupted as stop:
             advice = "the same command begins anew"
             raise Interrupted(stop.runs, stop.not_begun, stop.number, advice) from None
+    runs = read_runs([folder / config.folder_name for config in configs])
+    told = [sentence for sentence in conclusion(group_runs(runs)) if sentence != WORTH]  # which the table says
     console.print(result_table(results))
+    console.print(" ".join(told), highlight=False)
     console.print("BatchNorm predicts by the memory's images (statistics=memory), unlike the presets", highlight=False)
     first = [result for result in results if result["seed"] == 0]
     picture = folder / "accuracy.png"
@@ -66,5 +72,5 @@ def run_demo(folder: Path, seeds: int, console: Console) -> None:
     plot_matrices(matrices, "Accuracy by task, seed 0").savefig(picture, dpi=DPI)
     console.print(f"accuracy matrices: {picture}", soft_wrap=True, highlight=False)
     report = folder / "report.html"
-    write_whole(report, page(read_runs([folder / config.folder_name for config in configs])))
+    write_whole(report, page(runs))
     console.print(f"report, for a browser: {report}", soft_wrap=True, highlight=False)
