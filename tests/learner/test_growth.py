@@ -58,6 +58,13 @@ def test_labels_are_any_integers_or_strings(y, kind):
     assert learner.evaluate(x, y) == 100 * (np.asarray(learner.predict(x)) == np.asarray(y)).mean()
 
 
+@pytest.mark.parametrize("y", ["cat", torch.tensor(3), np.array(3), np.str_("cat"), np.int64(3)], ids=repr)
+def test_a_single_image_has_a_single_label(y):
+    learner = growing()
+    learner.learn(learners.batch(0, (0,))[0][0], y)
+    assert learner.classes_ == [y if isinstance(y, str) else 3]
+
+
 def test_a_class_that_never_came_is_never_right():
     learner = run(growing(), 0, 2)
     assert learner.evaluate(learners.batch(0, (0,))[0], ["unheard", "of"]) == 0
@@ -144,3 +151,42 @@ def test_growth_beyond_memory_is_one_sentence_and_the_learner_goes_on_as_it_was(
     assert_same_tree(learner.state_dict(), before)
     learner.learn(x, ["one", "more"])
     assert learner.classes_[-2:] == ["one", "more"]
+
+
+def announced(name="er", **options):
+    """One that has learned a batch and has a single output left."""
+    learner = learners.small(name, num_classes=None, classes=list(range(FIRST_CAPACITY - 1)), **options)
+    learner.learn(learners.batch(0, (0,))[0], [0, 1])
+    return learner
+
+
+@pytest.mark.parametrize("name", ["er", "der"])
+def test_a_step_that_fails_takes_its_growth_back(name, monkeypatch, tmp_path):
+    learner, before = announced(name), announced(name).state_dict()
+    x, _ = learners.batch(1, (0,))
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "step", lambda inputs: pytest.fail("no room"))
+        with pytest.raises(pytest.fail.Exception):
+            learner.learn(x, ["one", "more"])
+    after = learner.state_dict()
+    after["generators"]["host"] = before["generators"]["host"]  # draws go on
+    assert_same_tree(after, before)
+    learner.save(tmp_path)
+    for each in (learner, Learner.load(tmp_path)):
+        each.learn(x, ["one", "more"])
+        assert each.parts.capacity == 2 * FIRST_CAPACITY
+
+
+def test_an_interrupt_after_the_batch_is_stored_leaves_its_labels_their_names(monkeypatch, tmp_path):
+    learner = announced()
+    x, _ = learners.batch(1, (0,))
+    with monkeypatch.context() as patch:
+        store = type(learner.memory).store
+        patch.setattr(type(learner.memory), "store", lambda *given: (store(*given), 1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            learner.learn(x, ["one", "more"])
+    learner.save(tmp_path)
+    again = Learner.load(tmp_path)
+    again.learn(x, ["another", "one"])
+    stored = [again.classes_[label] for label in again.memory.labels[: len(again.memory)]]
+    assert stored == [0, 1, "one", "more", "another", "one"]

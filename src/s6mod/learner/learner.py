@@ -179,6 +179,7 @@ class Learner(Answers):
             self._build(shape_of(images), classes.capacity)
         self._check_shape(images)
         tested = self._tested(images) if self.config.tests and self.steps > 0 else None
+        before, stored = (self.parts, self.task, self._quiet), self.memory.seen
         if self.parts is not None and classes.capacity > self.parts.capacity:
             self._grow(self.parts, classes.capacity)
         drift = self._drift
@@ -190,6 +191,10 @@ class Learner(Answers):
         except BaseException:
             if first:  # the next one may have another shape
                 self.image_shape = self.parts = None
+            elif self.memory.seen > stored:  # an interrupt found the batch stored: its labels have their names
+                self.classes = classes
+            elif self.parts is not before[0]:  # it grew for nothing
+                self.parts, self.task, self._quiet = before
             raise
         self._drift = drift
         self.classes = classes
