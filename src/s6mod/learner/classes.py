@@ -4,6 +4,7 @@ With ``num_classes`` a label is the number of its output. Without, labels are an
 the next output when it first comes.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,14 +97,16 @@ def as_names(y: Labels, length: int) -> list[Name]:
 def distinct(names: Sequence[Name]) -> tuple[Name, ...]:
     """Names of classes that are to come, each of them once."""
     found = [_name(name, position) for position, name in enumerate(names)]
-    twice = [name for name in dict.fromkeys(found) if found.count(name) > 1]
+    twice = [(name, times) for name, times in Counter(found).items() if times > 1]
     if twice:
-        raise InputError(f"expected each class once, got {twice[0]!r} {found.count(twice[0])} times; leave it out")
+        raise InputError(f"expected each class once, got {twice[0][0]!r} {twice[0][1]} times; leave it out")
     return tuple(found)
 
 
 def _as_given(y: Labels) -> Any:
     """A single label as a list of one."""
+    if isinstance(y, Tensor | np.ndarray) and y.ndim == 0:  # as data sets of torch give it
+        return [y.item()]
     return [y] if isinstance(y, str | int | np.integer) else y
 
 
