@@ -43,9 +43,25 @@ def test_a_grey_image_is_repeated():
     assert single
 
 
+def test_an_image_of_pil_is_read_as_a_data_set_reads_its_file(tmp_path):
+    deep = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1024
+    images, _ = as_batch(Image.fromarray(deep))
+    assert torch.equal(images[0, 0], torch.from_numpy((deep >> 8).astype(np.uint8)))
+    turned = Image.Exif()
+    turned[0x112] = 6  # a quarter to the right, to be upright
+    Image.fromarray(HWC[0]).save(tmp_path / "x.png", exif=turned)
+    assert as_batch(Image.open(tmp_path / "x.png"))[0].shape == (1, 3, 9, 8)
+    Image.fromarray(HWC[0]).save(tmp_path / "x.bmp")
+    (tmp_path / "half.bmp").write_bytes((tmp_path / "x.bmp").read_bytes()[:120])
+    with pytest.raises(InputError, match=r"^expected a readable image in an image of PIL, got .*; mend it or leave it"):
+        as_batch([Image.open(tmp_path / "half.bmp")])
+
+
 @pytest.mark.parametrize(
     ("x", "told"),
     [
+        ([HWC[0], None], "an image at position 1, got a NoneType; leave it out"),
+        (np.zeros((8, 8, 4), np.uint8), "RGBA with the channels last: leave alpha out"),
         ([HWC[0], HWC[1, :4]], r"images of one shape, got \(8, 9, 3\) and, at position 1, \(4, 9, 3\)"),
         (RGB[:0], "non-empty batch"),
         (torch.full((1, 3, 8, 8), torch.nan), "finite image values, got NaN"),

@@ -109,6 +109,8 @@ def _check_image_shape(images: Tensor) -> None:
         hint = "add the batch axis with x[None]"
     elif len(shape) == 3 and shape[2] in CHANNELS:
         hint = "this looks like one image (H, W, C): x.transpose(2, 0, 1)[None] (torch: x.permute) is a batch of it"
+    elif len(shape) in (3, 4) and shape[-1] == 4:
+        hint = "this looks like RGBA with the channels last: leave alpha out with x[..., :3]"
     elif len(shape) == 3:
         hint = "add the channel axis with x[:, None]"
     elif len(shape) == 2:
