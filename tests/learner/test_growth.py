@@ -1,5 +1,7 @@
 """A learner that is told no number of classes."""
 
+import enum
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,20 @@ def test_a_single_image_has_a_single_label(y):
     assert learner.classes_ == [y if isinstance(y, str) else 3]
 
 
+def test_names_are_plain_whatever_class_they_are_of():
+    Colour, Number = enum.StrEnum("Colour", "RED"), enum.IntEnum("Number", "ONE")
+    learner = growing()
+    learner.learn(learners.batch(0, (0,))[0], [Colour.RED, Number.ONE])
+    assert list(map(type, learner.classes_)) == [str, int]
+
+
+def test_a_label_that_a_number_of_classes_cannot_have_is_told_with_the_way_out():
+    learner = learners.small("er")
+    for y in ([0, 6], ["cup", "pen"]):
+        with pytest.raises(InputError, match=r"; number the classes .* or make the learner without num_classes$"):
+            learner.learn(learners.batch(0, (0,))[0], y)
+
+
 def test_a_class_that_never_came_is_never_right():
     learner = run(growing(), 0, 2)
     assert learner.evaluate(learners.batch(0, (0,))[0], ["unheard", "of"]) == 0
@@ -117,6 +133,9 @@ BAD = {
     "a bool": ([True, False], "integers or strings, got True"),
     "none": (["cat", None], "integers or strings, got None at position 1"),
     "too few": (["cat"], "expected 2 labels"),
+    "no order": ({"cat", "dog"}, "labels as an array or list, got set"),
+    "no values": (torch.empty(2, dtype=torch.int64, device="meta"), "labels as an array or list, got Tensor"),
+    "a text in C": (["cat\0", "dog"], r"do not end in NUL, which NumPy drops, got 'cat.x00' at position 0"),
     "a table": (np.zeros((2, 2), int), r"expected labels of shape \(N,\), got \(2, 2\)"),
 }
 

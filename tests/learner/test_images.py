@@ -15,6 +15,7 @@ BATCHES = {
     "channels last": HWC,
     "channels last, torch": RGB.permute(0, 2, 3, 1),
     "a list of arrays": [HWC[0], HWC[1]],
+    "a list of both": [Image.fromarray(HWC[0]), RGB[1]],
     "a list of PIL images": [Image.fromarray(image) for image in HWC],
     "floats": RGB / 255,
 }
@@ -60,9 +61,10 @@ def test_an_image_of_pil_is_read_as_a_data_set_reads_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("x", "told"),
     [
-        ([HWC[0], None], "an image at position 1, got a NoneType; leave it out"),
+        ([None, HWC[0]], "an image at position 0, got NoneType; give images alone"),
         (np.zeros((8, 8, 4), np.uint8), "RGBA with the channels last: leave alpha out"),
-        ([HWC[0], HWC[1, :4]], r"images of one shape, got \(8, 9, 3\) and, at position 1, \(4, 9, 3\)"),
+        ([HWC[0], HWC[1, :4]], r"images of one shape, got \(3, 8, 9\) and, at position 1, \(3, 4, 9\)"),
+        ([RGB[0], RGB[:1]], r"an image at position 1, got shape \(1, 3, 8, 9\); give images alone"),
         (RGB[:0], "non-empty batch"),
         (torch.full((1, 3, 8, 8), torch.nan), "finite image values, got NaN"),
         (np.zeros((5, 8, 8), np.uint8), "channel axis"),
