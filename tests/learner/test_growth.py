@@ -108,7 +108,7 @@ def test_the_vectors_of_old_classes_in_the_fixed_head_never_move():
 
 
 def test_classes_may_be_announced_and_others_come_all_the_same():
-    learner = growing(classes=["b", "a"])
+    learner = growing(classes=np.array(["b", "a"]))
     x, _ = learners.batch(0, (0,))
     learner.learn(x, ["a", "c"])
     assert learner.classes_ == ["b", "a", "c"]
@@ -154,6 +154,20 @@ def test_a_name_twice_or_a_number_beside_names_is_refused():
         growing(classes=["a", "b", "a"])
     with pytest.raises(ConfigError, match=r"^expected num_classes or classes, got both; leave num_classes out$"):
         learners.small("er", classes=["a"])
+
+
+def test_a_state_of_classes_without_a_name_is_refused():
+    state = run(growing(), 0, 2).state_dict()
+    state["host"]["names"].pop()
+    with pytest.raises(ValueError, match="classes that are not there"):
+        growing().load_state_dict(state)
+
+
+def test_the_shape_of_grey_images_is_refused_before_anything_is_built():
+    learner = growing()
+    with pytest.raises(InputError, match=r"in RGB, \(3, H, W\), got \(1, 8, 8\); grey ones are repeated"):
+        learner.build((1, 8, 8))
+    assert learner.parts is None
 
 
 def test_growth_beyond_memory_is_one_sentence_and_the_learner_goes_on_as_it_was(monkeypatch):

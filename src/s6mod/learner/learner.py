@@ -146,6 +146,10 @@ class Learner(Answers):
 
     def build(self, image_shape: tuple[int, int, int]) -> None:
         """Make all that depends on the image shape; the first ``learn`` does so if nobody did before."""
+        if image_shape[0] != 3:
+            raise InputError(
+                f"expected the shape of images in RGB, (3, H, W), got {image_shape}; grey ones are repeated to three"
+            )
         self._build(image_shape, self.classes.capacity)
 
     @ordinary_tensors()
