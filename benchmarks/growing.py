@@ -116,7 +116,7 @@ def main():
 
 def cells(rows):
     """Mean and standard deviation of each column."""
-    spread = rows.std(0, ddof=1) if len(rows) > 1 else 0 * rows[0]
+    spread = rows.std(0, ddof=1) if len(rows) > 1 else np.zeros(len(TABLES))
     return " | ".join(f"{mean:.1f} ± {each:.1f}" for mean, each in zip(rows.mean(0), spread, strict=True))
 
 
