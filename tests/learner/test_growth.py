@@ -107,6 +107,18 @@ def test_the_vectors_of_old_classes_in_the_fixed_head_never_move():
     assert frame.norm(dim=0) == pytest.approx(torch.ones(64).numpy())
 
 
+def test_a_class_that_another_thread_learned_while_a_prediction_waited_has_its_name(monkeypatch):
+    learner, (x, _) = run(growing(), 0, 1), learners.batch(0, (0,))
+
+    def waited(images):
+        monkeypatch.undo()
+        learner.learn(x, ["new", "newer"])
+        return torch.eye(4)[[3, 2]]
+
+    monkeypatch.setattr(learner, "_chosen", waited)
+    assert learner.predict(x).tolist() == ["newer", "new"]
+
+
 def test_classes_may_be_announced_and_others_come_all_the_same():
     learner = growing(classes=np.array(["b", "a"]))
     x, _ = learners.batch(0, (0,))
