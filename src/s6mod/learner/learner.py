@@ -183,13 +183,13 @@ class Learner(Answers):
             self._build(shape_of(images), classes.capacity)
         self._check_shape(images)
         tested = self._tested(images) if self.config.tests and self.steps > 0 else None
-        before, stored = (self.parts, self.task, self._quiet), self.memory.seen
-        if self.parts is not None and classes.capacity > self.parts.capacity:
-            self._grow(self.parts, classes.capacity)
         drift = self._drift
         if drift is not None and tested is not None:
             drift = drift.after((tested.argmax(1) != labels).int().tolist())
+        before, stored = (self.parts, self.task, self._quiet), self.memory.seen
         try:
+            if self.parts is not None and classes.capacity > self.parts.capacity:
+                self._grow(self.parts, classes.capacity)
             with memory_for(f"a batch of {len(images):,} images", "give smaller batches"):
                 self._learn(images, labels, drift is not None and drift.rose)
         except BaseException:
