@@ -86,7 +86,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
 
 
 class _Server(uvicorn.Server):
-    """Tells the service as soon as it is asked to end, so that live pages let go. A second signal waits for nobody."""
+    """Tells the service as soon as it is asked to end, so that live pages let go."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -94,7 +94,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """A signal came. uvicorn's own would raise it again at the end, before anything is saved."""
-        self.force_exit = self.should_exit
+        if self.should_exit:
+            os._exit(128 + sig)  # the second waits for nobody; it is as a kill, after which nothing is lost
         self.should_exit = self._service.host.stopping = True
 
 

@@ -90,10 +90,14 @@ class Service:
         if not 0 < len(sent.predictions) <= self.limits.images:
             raise InputError(f"expected 1 to {self.limits.images} predictions, got {len(sent.predictions)}; send some")
         labels, id = decode.labels_of(sent.labels, len(sent.predictions)), decode.id_of(sent.id)
-        first = writer.journal.find(id)
-        if first is not None and first.said == labels:  # its images may be forgotten by now
-            return first.answer()
-        return writer.accept(Batch(self.predictions.images(sent.predictions), labels, id))
+        try:
+            images = self.predictions.images(sent.predictions)
+        except RefusedError:
+            first = writer.journal.find(id)
+            if first is None or first.said != labels:
+                raise
+            return first.answer()  # its images are forgotten by now
+        return writer.accept(Batch(images, labels, id))
 
     def batch(self, id: str) -> dict[str, Any]:
         """What has become of a batch."""

@@ -6,6 +6,7 @@ special case. A rollback loads its snapshot.
 
 import math
 import shutil
+import sqlite3
 import sys
 import time
 import traceback
@@ -105,8 +106,7 @@ class Writer:
         return self._told(self.journal.snapshot(id))
 
     def roll_back(self, id: str, to: int, why: str = "asked") -> dict[str, Any]:
-        """To a snapshot."""
-        self._check_alive()
+        """To a snapshot; also where learning has stopped, since it may undo what a restart would stop at again."""
         with self._accepting:
             row = self.journal.rollback(id, to, why)
             self._known = None
@@ -217,7 +217,8 @@ class Writer:
         else:
             account.count(row.number, row.said, learner.classes, hits)
             if self.rules.snapshot_every is not None and learner.steps % self.rules.snapshot_every == 0:
-                self.journal.snapshot(f"after {learner.steps} batches, row {row.number}")
+                with suppress(RefusedError):  # a client has taken the id
+                    self.journal.snapshot(f"after {learner.steps} batches, row {row.number}")
         self.state = self.state.at(row.number)
         now = time.monotonic()
         self.step_seconds += 0.1 * (now - begin - self.step_seconds)
@@ -230,27 +231,30 @@ class Writer:
         now = self.state.account.accuracy()
         if self.rules.fall is None or now is None:
             return
-        figures = [(row.said.get("accuracy"), row.number) for row in self.journal.snapshots()]
-        best, number = max(((each, number) for each, number in figures if each is not None), default=(0.0, 0))
+        # A replay knows later ones.
+        rows = [row for row in self.journal.snapshots() if row.number <= self.state.number]
+        figures = [(row.said["accuracy"], row.number) for row in rows if row.said.get("accuracy") is not None]
+        best, number = max(figures, default=(0.0, 0))
         if best - now > self.rules.fall:
             why = f"accuracy fell from {best:.1f} to {now:.1f}"
-            with self._accepting:
+            with self._accepting, suppress(RefusedError):  # as above
                 self.journal.rollback(f"fall at row {self.state.number}", number, why)
                 self._known = None
 
     def _take_snapshot(self, row: Row) -> None:
-        self.state = self.state.at(row.number)
+        state = self.state.at(row.number)
         try:
-            self.state.snapshot().write(self.files.snapshot(row.number))
+            state.snapshot().write(self.files.snapshot(row.number))
         except CheckpointError as error:  # a full disk
             with self._accepting:
                 if row.number in self.journal.rollbacks_after(row.number):
                     raise
                 self.journal.note(row.number, str(error))
-            return
-        learner, accuracy = self.state.learner, self.state.account.accuracy()
-        figures = {"batches": learner.steps, "classes": len(learner.classes_)}
-        self.journal.describe(row.number, figures | {"accuracy": None if accuracy is None else round(accuracy, 2)})
+        else:
+            learner, accuracy = state.learner, state.account.accuracy()
+            figures = {"batches": learner.steps, "classes": len(learner.classes_)}
+            self.journal.describe(row.number, figures | {"accuracy": None if accuracy is None else round(accuracy, 2)})
+        self.state = state
 
     def _roll_back(self, row: Row) -> None:
         state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
@@ -281,7 +285,7 @@ class Writer:
             self._disk.wait()
             before, self.saved, self.trouble = self.saved, self._writing, None
             self._tidy(before)
-        except CheckpointError as error:  # the journal has it all; the next one may succeed
+        except (CheckpointError, sqlite3.Error) as error:  # the journal has it all; the next one may succeed
             self.trouble = str(error)
             print(f"no checkpoint: {error}", file=sys.stderr)
         self._writing = None
