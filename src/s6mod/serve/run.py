@@ -82,6 +82,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     say(f"http://{host}:{listening.getsockname()[1]}")
     gc.freeze()  # what was imported stays; a full collection over it would hold all threads for a tenth of a second
     _Server(config, service).run([listening])
+    gc.unfreeze()  # or libraries would tell of leaks at the end
     return 1 if service.host.failure or service.host.trouble else 0
 
 

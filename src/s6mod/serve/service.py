@@ -12,7 +12,6 @@ from s6mod.data.images import RESIZING
 from s6mod.errors import InputError
 from s6mod.serve import decode
 from s6mod.serve.decode import Batch, Sent
-from s6mod.serve.journal import Row
 from s6mod.serve.predictions import Predictions
 from s6mod.serve.reader import Reader
 from s6mod.serve.settings import Limits, RefusedError
@@ -28,7 +27,7 @@ class Service:
     """A writer or a reader, and the latest predictions. Any thread may call it."""
 
     def __init__(self, host: Writer | Reader, limits: Limits) -> None:
-        self.host, self.limits = host, limits
+        self.host, self.limits, self.size = host, limits, host.size  # height and width of all images
         self.predictions = Predictions(max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size)))))
         self.begun = time.time()
 
@@ -44,11 +43,6 @@ class Service:
         if isinstance(self.host, Writer):
             with suppress(OSError):  # a full disk; they are worth no failure
                 self.predictions.save(self.host.files.predictions)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of all images."""
-        return self.host.state.size if isinstance(self.host, Writer) else self.host.size
 
     @property
     def writer(self) -> Writer:
@@ -151,17 +145,11 @@ class Service:
         """Those that one can go back to, and the rollbacks there were."""
         journal, learned = self.writer.journal, self.writer.state.number
         return {
-            "snapshots": [_snapshot(row, learned) for row in journal.snapshots()],
-            "rollbacks": [
-                {
-                    "number": row.number,
-                    "id": row.id,
-                    "time": row.time,
-                    "snapshot": row.said["to"],
-                    "why": row.said["why"],
-                }
-                for row in journal.rollbacks()
+            "snapshots": [
+                {**row.answer(), "time": row.time, "there": row.number <= learned, **row.said}
+                for row in journal.snapshots()
             ],
+            "rollbacks": [{**row.answer(), "time": row.time, "why": row.said["why"]} for row in journal.rollbacks()],
         }
 
     def memory(self) -> list[dict[str, Any]]:
@@ -205,7 +193,3 @@ class Service:
                 "step_seconds": ("Seconds for one batch, of late.", told["step_seconds"]),
             }  # fmt: skip
         return found
-
-
-def _snapshot(row: Row, learned: int) -> dict[str, Any]:
-    return {"number": row.number, "id": row.id, "time": row.time, "there": row.number <= learned, **row.said}

@@ -41,14 +41,20 @@ class Shown:
 def shown(state: State) -> Shown:
     """By the thread that learns, between two batches; makes the copy that predicts."""
     learner, account = state.learner, state.account
+    tested = account.told(learner.classes)
+    accuracy = {
+        "tested": tested.images,
+        "overall": _rounded(tested.accuracy),
+        "windowed": _rounded(tested.windowed),
+        "decayed": _rounded(tested.decayed),
+    }
     config = learner.config
     words = " + ".join(part.name for part in (config.method, config.branch, config.teacher) if part is not None)
     if learner.steps == 0:
         room = {"held": 0, "room": config.memory_size}
-        return Shown(None, state.number, words, 0, _accuracy(state), [], [], room, [], None)
+        return Shown(None, state.number, words, 0, accuracy, [], [], room, [], None)
     memory, labels = learner.memory, _names(learner)
     held = memory.labels[: len(memory)]
-    tested = account.told(learner.classes)
     classes = [
         {
             "label": label,
@@ -65,10 +71,9 @@ def shown(state: State) -> Shown:
         samples += [(label, image.numpy()) for image in memory.images[rows.to(memory.device)].cpu()]
     room = {"held": len(memory), "room": memory.size}
     routing = _routing(learner.figures(), labels)
-    published = learner.publish()
     curve = list(account.curve)
     return Shown(
-        published, state.number, words, learner.steps, _accuracy(state), classes, curve, room, samples, routing
+        learner.publish(), state.number, words, learner.steps, accuracy, classes, curve, room, samples, routing
     )
 
 
@@ -89,16 +94,6 @@ def _names(learner: Learner) -> dict[int, Name]:
     """Labels of the classes that came, by the number of their output."""
     names = learner.classes.names if learner.classes.fixed is None else range(learner.classes.fixed)
     return {number: names[number] for number in learner.task.seen}
-
-
-def _accuracy(state: State) -> dict[str, float | int | None]:
-    told = state.account.told(state.learner.classes)
-    return {
-        "tested": told.images,
-        "overall": _rounded(told.accuracy),
-        "windowed": _rounded(told.windowed),
-        "decayed": _rounded(told.decayed),
-    }
 
 
 def _routing(figures: dict[str, Tensor], labels: dict[int, Name]) -> dict[str, Any] | None:

@@ -44,6 +44,7 @@ class Writer:
             raise ConfigError(f"expected no other service in {folder}, got one; use --read-only to follow it")
         self._handle = handle
         self.state = read(self.files.checkpoint, device)
+        self.size = self.state.size
         self.journal = Journal(self.files.journal)
         if self.journal.last() < self.state.number:
             raise CheckpointError(
@@ -204,8 +205,7 @@ class Writer:
         begin = time.monotonic()
         learner, account = self.state.learner, self.state.account
         assert row.images is not None
-        height, width = self.state.size
-        images = np.frombuffer(row.images, np.uint8).reshape(len(row.said), 3, height, width)
+        images = np.frombuffer(row.images, np.uint8).reshape(len(row.said), 3, *self.size)
         published = self.shown.published
         try:
             hits = None if published is None else right(published.predict(images), row.said)
