@@ -143,12 +143,12 @@ def _of_arrays(given: Any, size: tuple[int, int], limits: Limits) -> Images:
         array = np.array(given, dtype=object)  # or one long text would give every number its length
         kinds = set(map(type, array.flat))
         if kinds <= {int, float}:
-            return _resized(array.astype(float if float in kinds else int), size, limits)
+            array = array.astype(float if float in kinds else int)
     except (ValueError, OverflowError):
         kinds = {list}
     if list in kinds:
         raise InputError("expected images of one shape, got lists of several; send each as files or npy")
-    raise InputError("expected images as numbers, got something else; send 0..255, or floats in [0, 1]")
+    return _resized(array, size, limits)
 
 
 def _of_text(text: str, where: str, size: tuple[int, int], limits: Limits) -> Images:

@@ -216,7 +216,7 @@ class Writer:
             self.journal.note(row.number, str(error))
         else:
             account.count(row.number, row.said, learner.classes, hits)
-            if self.rules.snapshot_every is not None and learner.steps % self.rules.snapshot_every == 0:
+            if self.rules.snapshot_every and learner.steps % self.rules.snapshot_every == 0:
                 with suppress(RefusedError):  # a client has taken the id
                     self.journal.snapshot(f"after {learner.steps} batches, row {row.number}")
         self.state = self.state.at(row.number)
