@@ -62,7 +62,7 @@ class Service:
         if published is None:
             raise RefusedError(409, "expected a learner that has learned, got one that has seen nothing; learn first")
         shares = np.asarray(published.predict_proba(given.images))  # (N, classes)
-        names = names_of(published)
+        names = names_of(published.classes)
         best = (-shares).argsort(1, kind="stable")[:, :top]
         found = [
             [(names[c], round(float(share[c]), 6)) for c in order] for order, share in zip(best, shares, strict=True)

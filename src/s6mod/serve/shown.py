@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from s6mod.learner import Learner
-from s6mod.learner.classes import Name
+from s6mod.learner.classes import Classes, Name
 from s6mod.learner.published import Published
 from s6mod.serve.state import State
 
@@ -53,7 +52,8 @@ def shown(state: State) -> Shown:
     if learner.steps == 0:
         room = {"held": 0, "room": config.memory_size}
         return Shown(None, state.number, words, 0, accuracy, [], [], room, [], None)
-    memory, labels = learner.memory, _names(learner)
+    memory, names = learner.memory, names_of(learner.classes)
+    labels = {number: names[number] for number in learner.task.seen}  # of the classes that came
     held = memory.labels[: len(memory)]
     classes = [
         {
@@ -77,9 +77,8 @@ def shown(state: State) -> Shown:
     )
 
 
-def names_of(published: Published) -> Sequence[Name]:
-    """The label of each column of its probabilities."""
-    classes = published.classes
+def names_of(classes: Classes) -> Sequence[Name]:
+    """The label of each column of a score table."""
     return classes.names if classes.fixed is None else range(classes.fixed)
 
 
@@ -88,12 +87,6 @@ def picture(image: NDArray[np.uint8]) -> str:
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-
-
-def _names(learner: Learner) -> dict[int, Name]:
-    """Labels of the classes that came, by the number of their output."""
-    names = learner.classes.names if learner.classes.fixed is None else range(learner.classes.fixed)
-    return {number: names[number] for number in learner.task.seen}
 
 
 def _routing(figures: dict[str, Tensor], labels: dict[int, Name]) -> dict[str, Any] | None:

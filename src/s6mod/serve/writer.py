@@ -62,7 +62,6 @@ class Writer:
         self._dropped = 0  # images of batches below are dropped
         self._copied_at, self._copy_seconds = time.monotonic(), 0.0
         self._accepting, self._came = Lock(), Condition()
-        self._known: set[Name] | None = None  # classes of all that was accepted
         if self.journal.last() == 0:
             self.journal.snapshot("start")
         self.shown: Shown = shown(self.state)
@@ -92,8 +91,6 @@ class Writer:
                 self._check_room()
                 self._check_classes(batch.labels)
             row = self.journal.learn(batch.id, batch.labels, batch.images.tobytes())
-            if self._known is not None:
-                self._known |= set(batch.labels)
         return self._told(row)
 
     def take_snapshot(self, id: str) -> dict[str, Any]:
@@ -110,7 +107,6 @@ class Writer:
         """To a snapshot; also where learning has stopped, since it may undo what a restart would stop at again."""
         with self._accepting:
             row = self.journal.rollback(id, to, why)
-            self._known = None
         return self._told(row)
 
     @property
@@ -142,18 +138,17 @@ class Writer:
 
     def _check_classes(self, labels: list[Name]) -> None:
         """Refuse what the learner could not learn."""
-        fixed = self.state.learner.classes.fixed
+        state = self.state
+        fixed, known = state.learner.classes.fixed, set(state.learner.classes.names)
         if fixed is not None:
             for position, label in enumerate(labels):
                 if not (isinstance(label, int) and 0 <= label < fixed):
                     raise InputError(
                         f"expected labels in 0..{fixed - 1}, got {label!r} at position {position}; renumber the classes"
                     )
-            return
-        if self._known is None:
-            state = self.state
-            self._known = {*state.learner.classes.names, *self.journal.labels_after(state.number)}
-        if len(self._known | set(labels)) > self.limits.classes:
+        elif not known.issuperset(labels) and (
+            len(known.union(labels, self.journal.labels_after(state.number))) > self.limits.classes
+        ):
             raise InputError(
                 f"expected at most {self.limits.classes} classes, got one more; check the labels or raise --max-classes"
             )
@@ -239,7 +234,6 @@ class Writer:
             why = f"accuracy fell from {best:.1f} to {now:.1f}"
             with self._accepting, suppress(RefusedError):  # as above
                 self.journal.rollback(f"fall at row {self.state.number}", number, why)
-                self._known = None
 
     def _take_snapshot(self, row: Row) -> None:
         state = self.state.at(row.number)
@@ -257,9 +251,7 @@ class Writer:
         self.state = state
 
     def _roll_back(self, row: Row) -> None:
-        state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
-        with self._accepting:
-            self.state, self._known = state, None
+        self.state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
         self._publish()
         self._saved_at = -math.inf  # what was undone need not be undone again
 
