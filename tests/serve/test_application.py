@@ -200,6 +200,14 @@ def test_a_second_signal_ends_it_at_once(service, monkeypatch):
     assert codes == [128 + signal.SIGTERM]
 
 
+def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
+    learn(client, 1)
+    learned(service)
+    monkeypatch.setattr(service.host.shown.published, "predict_proba", lambda images: np.full((len(images), 2), np.nan))
+    answer = client.post("/predict", content=npy(batch(1)[0]), headers=NPY)
+    assert (answer.status_code, answer.json()["error"][-12:]) == (503, "roll it back")
+
+
 def test_with_a_token_only_what_tells_nothing_of_the_learner_is_open(service):
     from s6mod.serve.application import application
 

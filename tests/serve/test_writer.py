@@ -260,6 +260,7 @@ def test_a_service_goes_on_from_a_saved_learner(tmp_path):
 
 def test_a_first_start_that_was_killed_is_begun_anew(tmp_path):
     (tmp_path / "service" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "service" / "lost+found").mkdir()  # the root of a disk
     assert run.prepare(tmp_path / "service", small, (8, 8))
     assert not run.prepare(tmp_path / "service", small, (8, 8))
 

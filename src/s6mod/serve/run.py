@@ -31,8 +31,8 @@ def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) ->
     files = ServiceFiles(folder)
     if has_state(files.checkpoint):
         return False
-    # A first start that was killed may have left a checkpoint without a state.
-    if folder.exists() and any(each != files.checkpoint for each in folder.iterdir()):
+    # A first start that was killed may have left a checkpoint without a state; a fresh disk has a folder of its own.
+    if folder.exists() and {each.name for each in folder.iterdir()} - {files.checkpoint.name, "lost+found"}:
         raise ConfigError(
             f"expected a service's folder or an empty one, got {folder}, which holds something else; choose another, "
             "and give a learner with --from"

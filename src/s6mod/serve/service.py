@@ -62,6 +62,8 @@ class Service:
         if published is None:
             raise RefusedError(409, "expected a learner that has learned, got one that has seen nothing; learn first")
         shares = np.asarray(published.predict_proba(given.images))  # (N, classes)
+        if not np.isfinite(shares).all():
+            raise RefusedError(503, "expected finite probabilities, got others: the learner has diverged; roll it back")
         names = names_of(published.classes)
         best = (-shares).argsort(1, kind="stable")[:, :top]
         found = [
