@@ -144,17 +144,20 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
     assert client.get("/status").json()["journal"] == before
 
 
-def ask_by_hand(service, receive):
-    """The status that a client gets which sends a part of a body, and whether anything was raised."""
+def ask_by_hand(service, receive, verb="POST", path="/learn", read=None):
+    """The status that a client gets which does not send all, or does not read all."""
     from s6mod.serve.application import application
 
     sent = []
 
     async def send(message):
         sent.append(message)
+        if read is not None and message["type"] == "http.response.body":
+            await read()
 
     headers = [(b"host", b"127.0.0.1"), (b"content-type", NPY["Content-Type"].encode())]
-    scope = {"type": "http", "method": "POST", "path": "/learn", "query_string": b"", "headers": headers}
+    scope = {"type": "http", "method": verb, "path": path, "query_string": b"", "headers": headers}
+    scope["asgi"] = {"spec_version": "2.4"}
     asyncio.run(application(service)(scope, receive, send))
     return [message["status"] for message in sent if message["type"] == "http.response.start"]
 
@@ -177,13 +180,15 @@ def test_a_client_that_does_not_go_on_is_let_go(service, monkeypatch):
     assert ask_by_hand(service, receive) == [408]
 
 
-def test_a_client_that_does_not_go_on_is_told_of_the_end(service):
-    async def receive():
+def test_who_does_not_go_on_at_the_end_is_told_or_let_go(service):
+    async def stuck():
         service.host.stopping = True
         asyncio.current_task().cancel()  # as uvicorn does after its grace
         await asyncio.sleep(60)
 
-    assert ask_by_hand(service, receive) == [503]
+    assert ask_by_hand(service, stuck) == [503]
+    service.host.stopping = False
+    assert ask_by_hand(service, None, "GET", "/events", stuck) == [200]
 
 
 def test_a_second_signal_ends_it_at_once(service, monkeypatch):

@@ -273,12 +273,12 @@ class _Door:
             await _refusal(error)(scope, receive, noted)
         except ClientDisconnect:  # nobody is there to be told
             status = 499
-        except asyncio.CancelledError:  # by uvicorn, of what has not come when the service ends
-            if not self.service.host.stopping or status != 500:  # 500: nothing was answered yet
+        except asyncio.CancelledError:  # by uvicorn, of what has not come, or is not read, when the service ends
+            if not self.service.host.stopping:
                 raise
-            await _refusal(RefusedError(503, "expected a request before the end, got a part; send it again", 5))(
-                scope, receive, noted
-            )
+            if status == 500:  # nothing was answered yet
+                ending = RefusedError(503, "expected a request before the end, got a part; send it again", 5)
+                await _refusal(ending)(scope, receive, noted)
         finally:
             known = path if path in self.paths else "/learn/{id}" if path.startswith("/learn/") else "other"
             if known != "/events":
