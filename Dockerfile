@@ -1,6 +1,6 @@
 # A service in a container. PIP_OPTIONS may name an index with torch for a CPU alone, which is smaller:
 #   docker build -t s6mod .
-#   docker run -p 8000:8000 -e S6MOD_TOKEN=... -v s6mod:/service s6mod
+#   docker run -p 8000:8000 -e S6MOD_TOKEN=... -v s6mod:/service --stop-timeout 60 s6mod
 # A reader beside it, on the same volume:
 #   docker run -p 8001:8000 -e S6MOD_TOKEN=... -v s6mod:/service:ro s6mod --read-only
 FROM python:3.12-slim

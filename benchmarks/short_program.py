@@ -2,7 +2,8 @@
 
     python benchmarks/short_program.py LIBRARY SEEDS [NETWORK [STEPS]]
 
-LIBRARY is s6mod, avalanche or capymoa, each in an environment of its own (docs/explanation/defaults.md). The work:
+LIBRARY is s6mod, s6mod_untold (which is told no number of classes), avalanche or capymoa, each library in an
+environment of its own (docs/explanation/defaults.md). The work:
 digits of scikit-learn, five tasks of two classes in the seed's order, one pass, batches of ten, a memory of 1000
 images. NETWORK is mlp, the one that the library's own examples have, or resnet, the network of s6mod's preset; s6mod
 has only that. STEPS are those of the others for each batch: 1, as in their examples, or more, with 64 replayed images
@@ -19,15 +20,19 @@ import torch
 MEMORY, BATCH, TASKS = 1000, 10, 5
 
 
-def s6mod(tasks, test, network, steps):
+def s6mod(tasks, test, network, steps, num_classes=10):
     from s6mod import Learner
 
-    learner = Learner(num_classes=10, seed=torch.initial_seed())
+    learner = Learner(num_classes=num_classes, seed=torch.initial_seed())
     for x, y in tasks:
         for batch in torch.arange(len(y)).split(BATCH):
             learner.learn(x[batch], y[batch])
     x, y = (torch.cat(parts) for parts in zip(*test, strict=True))
     return learner.evaluate(x, y)
+
+
+def s6mod_untold(*work):
+    return s6mod(*work, num_classes=None)
 
 
 def avalanche(tasks, test, network, steps):
@@ -116,7 +121,7 @@ def work(seed, network):
 def main():
     torch.set_num_threads(1)
     library, seeds, *more = sys.argv[1:]
-    network = more[0] if more else "resnet" if library == "s6mod" else "mlp"
+    network = more[0] if more else "resnet" if library.startswith("s6mod") else "mlp"
     steps = int(more[1]) if len(more) > 1 else 1
     first, _, last = seeds.partition("-")
     accuracies = []

@@ -7,7 +7,7 @@ from s6mod import Learner
 from s6mod.serve.settings import Rules
 
 SIDE = 8
-RULES = Rules(checkpoint_seconds=3600, snapshot_every=None)  # it saves when it ends
+RULES = Rules(checkpoint_seconds=3600, snapshot_every=0)  # it saves when it ends
 
 
 def small():

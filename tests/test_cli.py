@@ -135,10 +135,13 @@ def test_predictors_shows_what_would_predict_best_from_one_training(tmp_path, ca
         assert code == 0, err
     code, out, err = call("predictors", tmp_path)
     assert code == 0, err
-    _, *rows = out.splitlines()
-    assert out.count("average=0.5") == out.count("average=0.9") == 1
-    assert len(rows) == 12 + 2  # two weights, two statistics, three tables; two cells
-    assert all(row.count("n=2") == 2 for row in rows[:12])
+    cells = out.strip().split("\n\n")
+    assert sorted(re.findall(r"average=[\d.]+", out)) == ["average=0.5", "average=0.9"]
+    for title, ways, *rows in map(str.splitlines, cells):
+        assert title.endswith(" float32, 2 seeds")
+        assert ways.split() == ["latest/running", "latest/memory", "averaged/running", "averaged/memory"]
+        assert [row.split()[0] for row in rows] == ["head", "ncm", "ensemble"]
+        assert all(row.count("±") == 4 for row in rows)
     code, _, err = call("predictors", tmp_path, "--cell", "mose")
     assert (code, err.count("\n")) == (2, 1)
     assert "expected a finished run that scored what could predict" in err

@@ -48,12 +48,13 @@ class Config(BaseModel):
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """Validate plain values (as YAML or JSON hold them); raise ConfigError with one sentence if they do not fit."""
         try:
-            text = json.dumps(retired.without(spelled(cls, values), retired_in(cls)), default=_plain_number)
+            text = json.dumps(retired.without(spelled(cls, values), retired_in(cls)), default=_plain)
         except ConfigError:
             raise
         except (TypeError, ValueError, RecursionError) as error:  # the last two: one that holds itself, or is too deep
             raise ConfigError(
-                f"expected plain values in the configuration, got one that JSON cannot hold: {error}"
+                f"expected plain values in the configuration, got one that JSON cannot hold: {error}; "
+                "give numbers, texts, lists or mappings of them"
             ) from None
         try:
             return cls.model_validate_json(text)  # JSON mode: lists may stand for tuples, yet "1" is not the number 1
@@ -65,12 +66,14 @@ class Config(BaseModel):
         return self.model_dump(mode="json", serialize_as_any=True)
 
 
-def _plain_number(value: Any) -> int | float:
-    """A number of another library, such as NumPy's, as one of Python's."""
+def _plain(value: Any) -> Any:
+    """A number or an array of another library, such as NumPy's, as Python's."""
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
     raise TypeError(f"object of type {type(value).__name__}")
 
 

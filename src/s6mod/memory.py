@@ -129,8 +129,10 @@ class ReplayMemory:
         Whatever ends it (out of memory, an interrupt before the batch is stored or after), the host then believes what
         the device holds.
         """
-        known, rows, whole = (self.labels.clone(), self.tasks.clone(), self.filled, self.seen), None, False
+        known, rows, whole = (self.labels, self.tasks, self.filled, self.seen), None, False
         try:
+            # In copies: a memory of which this is ``widened`` shares the tensors, and may yet go on without the batch.
+            self.labels, self.tasks = self.labels.clone(), self.tasks.clone()
             rows = self.place(labels, task, generator)
             yield rows
         except BaseException:

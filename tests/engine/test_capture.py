@@ -66,10 +66,9 @@ def learner(method, branch, capture, precision="auto", **options):
     return Learner(
         {"name": method, "network": {"width": 8}, "memory_batch": 24},
         branch,
-        num_classes=10,
         memory_size=60,
         engine={"device": "cuda", "capture": capture, "precision": precision, "deterministic": True},
-        **options,
+        **{"num_classes": 10, **options},
     )
 
 
@@ -133,6 +132,27 @@ def test_captured_steps_with_an_average_equal_eager_steps_to_the_bit_and_learn_t
     learned = captured.state_dict()
     assert trees_differ(learned["average"], learned["peers"])
     assert_same_tree(plain.state_dict(), {name: part for name, part in learned.items() if name != "average"})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("branch", [None, {**S6MOD, "view": "fresh"}])
+def test_a_learner_that_grows_is_captured_anew_and_equals_eager_steps_to_the_bit(branch, monkeypatch):
+    captured, eager = (learner("er", branch, capture, average=0.9, num_classes=None) for capture in ("auto", "off"))
+    for position, x, _ in batches(30):
+        names = [f"class {position // 10 * 6 + n % 6}" for n in range(10)]  # the last ten batches find too few outputs
+        for one in (captured, eager):
+            if position == 20:
+                with monkeypatch.context() as patch:
+                    patch.setattr(one, "step", lambda inputs: pytest.fail("no room"))
+                    with pytest.raises(pytest.fail.Exception):
+                        one.learn(x, names)
+                assert one.parts.capacity == 16
+                assert one is eager or one.step.graphs  # it goes on with those
+                one.learn(x, ["class 0"] * 10)
+            one.learn(x, names)
+    assert captured.parts.capacity == 32
+    assert captured.step.graphs
+    assert_same_tree(eager.state_dict(), captured.state_dict())
 
 
 @pytest.mark.gpu

@@ -1,5 +1,7 @@
 """A learner that is told no number of classes."""
 
+import enum
+
 import numpy as np
 import pytest
 import torch
@@ -58,6 +60,27 @@ def test_labels_are_any_integers_or_strings(y, kind):
     assert learner.evaluate(x, y) == 100 * (np.asarray(learner.predict(x)) == np.asarray(y)).mean()
 
 
+@pytest.mark.parametrize("y", ["cat", torch.tensor(3), np.array(3), np.str_("cat"), np.int64(3)], ids=repr)
+def test_a_single_image_has_a_single_label(y):
+    learner = growing()
+    learner.learn(learners.batch(0, (0,))[0][0], y)
+    assert learner.classes_ == [y if isinstance(y, str) else 3]
+
+
+def test_names_are_plain_whatever_class_they_are_of():
+    Colour, Number = enum.StrEnum("Colour", "RED"), enum.IntEnum("Number", "ONE")
+    learner = growing()
+    learner.learn(learners.batch(0, (0,))[0], [Colour.RED, Number.ONE])
+    assert list(map(type, learner.classes_)) == [str, int]
+
+
+def test_a_label_that_a_number_of_classes_cannot_have_is_told_with_the_way_out():
+    learner = learners.small("er")
+    for y in ([0, 6], ["cup", "pen"]):
+        with pytest.raises(InputError, match=r"; number the classes .* or make the learner without num_classes$"):
+            learner.learn(learners.batch(0, (0,))[0], y)
+
+
 def test_a_class_that_never_came_is_never_right():
     learner = run(growing(), 0, 2)
     assert learner.evaluate(learners.batch(0, (0,))[0], ["unheard", "of"]) == 0
@@ -84,8 +107,20 @@ def test_the_vectors_of_old_classes_in_the_fixed_head_never_move():
     assert frame.norm(dim=0) == pytest.approx(torch.ones(64).numpy())
 
 
+def test_a_class_that_another_thread_learned_while_a_prediction_waited_has_its_name(monkeypatch):
+    learner, (x, _) = run(growing(), 0, 1), learners.batch(0, (0,))
+
+    def waited(images):
+        monkeypatch.undo()
+        learner.learn(x, ["new", "newer"])
+        return torch.eye(4)[[3, 2]]
+
+    monkeypatch.setattr(learner, "_chosen", waited)
+    assert learner.predict(x).tolist() == ["newer", "new"]
+
+
 def test_classes_may_be_announced_and_others_come_all_the_same():
-    learner = growing(classes=["b", "a"])
+    learner = growing(classes=np.array(["b", "a"]))
     x, _ = learners.batch(0, (0,))
     learner.learn(x, ["a", "c"])
     assert learner.classes_ == ["b", "a", "c"]
@@ -110,6 +145,9 @@ BAD = {
     "a bool": ([True, False], "integers or strings, got True"),
     "none": (["cat", None], "integers or strings, got None at position 1"),
     "too few": (["cat"], "expected 2 labels"),
+    "no order": ({"cat", "dog"}, "labels as an array or list, got set"),
+    "no values": (torch.empty(2, dtype=torch.int64, device="meta"), "labels as an array or list, got Tensor"),
+    "a text in C": (["cat\0", "dog"], r"do not end in NUL, which NumPy drops, got 'cat.x00' at position 0"),
     "a table": (np.zeros((2, 2), int), r"expected labels of shape \(N,\), got \(2, 2\)"),
 }
 
@@ -130,6 +168,20 @@ def test_a_name_twice_or_a_number_beside_names_is_refused():
         learners.small("er", classes=["a"])
 
 
+def test_a_state_of_classes_without_a_name_is_refused():
+    state = run(growing(), 0, 2).state_dict()
+    state["host"]["names"].pop()
+    with pytest.raises(ValueError, match="classes that are not there"):
+        growing().load_state_dict(state)
+
+
+def test_the_shape_of_grey_images_is_refused_before_anything_is_built():
+    learner = growing()
+    with pytest.raises(InputError, match=r"in RGB, \(3, H, W\), got \(1, 8, 8\); grey ones are repeated"):
+        learner.build((1, 8, 8))
+    assert learner.parts is None
+
+
 def test_growth_beyond_memory_is_one_sentence_and_the_learner_goes_on_as_it_was(monkeypatch):
     learner, before = run(growing(), 0, 8), run(growing(), 0, 8).state_dict()
     x, _ = learners.batch(0, (0,))
@@ -144,3 +196,42 @@ def test_growth_beyond_memory_is_one_sentence_and_the_learner_goes_on_as_it_was(
     assert_same_tree(learner.state_dict(), before)
     learner.learn(x, ["one", "more"])
     assert learner.classes_[-2:] == ["one", "more"]
+
+
+def announced(name="er", **options):
+    """One that has learned a batch and has a single output left."""
+    learner = learners.small(name, num_classes=None, classes=list(range(FIRST_CAPACITY - 1)), **options)
+    learner.learn(learners.batch(0, (0,))[0], [0, 1])
+    return learner
+
+
+@pytest.mark.parametrize("name", ["er", "der"])
+def test_a_step_that_fails_takes_its_growth_back(name, monkeypatch, tmp_path):
+    learner, before = announced(name), announced(name).state_dict()
+    x, _ = learners.batch(1, (0,))
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "step", lambda inputs: pytest.fail("no room"))
+        with pytest.raises(pytest.fail.Exception):
+            learner.learn(x, ["one", "more"])
+    after = learner.state_dict()
+    after["generators"]["host"] = before["generators"]["host"]  # draws go on
+    assert_same_tree(after, before)
+    learner.save(tmp_path)
+    for each in (learner, Learner.load(tmp_path)):
+        each.learn(x, ["one", "more"])
+        assert each.parts.capacity == 2 * FIRST_CAPACITY
+
+
+def test_an_interrupt_after_the_batch_is_stored_leaves_its_labels_their_names(monkeypatch, tmp_path):
+    learner = announced()
+    x, _ = learners.batch(1, (0,))
+    with monkeypatch.context() as patch:
+        store = type(learner.memory).store
+        patch.setattr(type(learner.memory), "store", lambda *given: (store(*given), 1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            learner.learn(x, ["one", "more"])
+    learner.save(tmp_path)
+    again = Learner.load(tmp_path)
+    again.learn(x, ["another", "one"])
+    stored = [again.classes_[label] for label in again.memory.labels[: len(again.memory)]]
+    assert stored == [0, 1, "one", "more", "another", "one"]

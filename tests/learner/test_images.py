@@ -15,6 +15,7 @@ BATCHES = {
     "channels last": HWC,
     "channels last, torch": RGB.permute(0, 2, 3, 1),
     "a list of arrays": [HWC[0], HWC[1]],
+    "a list of both": [Image.fromarray(HWC[0]), RGB[1]],
     "a list of PIL images": [Image.fromarray(image) for image in HWC],
     "floats": RGB / 255,
 }
@@ -43,10 +44,27 @@ def test_a_grey_image_is_repeated():
     assert single
 
 
+def test_an_image_of_pil_is_read_as_a_data_set_reads_its_file(tmp_path):
+    deep = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1024
+    images, _ = as_batch(Image.fromarray(deep))
+    assert torch.equal(images[0, 0], torch.from_numpy((deep >> 8).astype(np.uint8)))
+    turned = Image.Exif()
+    turned[0x112] = 6  # a quarter to the right, to be upright
+    Image.fromarray(HWC[0]).save(tmp_path / "x.png", exif=turned)
+    assert as_batch(Image.open(tmp_path / "x.png"))[0].shape == (1, 3, 9, 8)
+    Image.fromarray(HWC[0]).save(tmp_path / "x.bmp")
+    (tmp_path / "half.bmp").write_bytes((tmp_path / "x.bmp").read_bytes()[:120])
+    with pytest.raises(InputError, match=r"^expected a readable image in an image of PIL, got .*; mend it or leave it"):
+        as_batch([Image.open(tmp_path / "half.bmp")])
+
+
 @pytest.mark.parametrize(
     ("x", "told"),
     [
-        ([HWC[0], HWC[1, :4]], r"images of one shape, got \(8, 9, 3\) and, at position 1, \(4, 9, 3\)"),
+        ([None, HWC[0]], "an image at position 0, got NoneType; give images alone"),
+        (np.zeros((8, 8, 4), np.uint8), "RGBA with the channels last: leave alpha out"),
+        ([HWC[0], HWC[1, :4]], r"images of one shape, got \(3, 8, 9\) and, at position 1, \(3, 4, 9\)"),
+        ([RGB[0], RGB[:1]], r"an image at position 1, got shape \(1, 3, 8, 9\); give images alone"),
         (RGB[:0], "non-empty batch"),
         (torch.full((1, 3, 8, 8), torch.nan), "finite image values, got NaN"),
         (np.zeros((5, 8, 8), np.uint8), "channel axis"),

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import threading
 
 import pytest
 import torch
@@ -216,18 +217,30 @@ class Pair(nn.Module):
         return x, x
 
 
+class Squeezed(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x).squeeze()
+
+
+class Locked(nn.Sequential):
+    def __init__(self):
+        super().__init__(mapped())
+        self.lock = threading.Lock()
+
+
 @pytest.mark.parametrize(
     ("network", "why"),
     [
+        (Squeezed(pooled()), r"keeps the axis of a single image, got shape \(4,\) from a Squeezed; take out"),
         (nn.Sequential(mapped(), nn.Dropout(0.5)), "without random draws of its own.* set its dropout to 0"),
         (
             nn.Sequential(nn.Flatten(), nn.Linear(7, 4)),
-            r"images of shape \(N, 3, 8, 8\), got a Sequential that does not",
+            r"more of shape \(N, 3, 8, 8\), got a Sequential that does not",
         ),
         (Tokens(), r"features \(2, F\), got shape \(2, 3, 64\) from a Tokens"),
         (Pair(), "got a tuple from a Pair; wrap it"),
     ],
-    ids=["draws", "other images", "tokens", "pair"],
+    ids=["squeezed", "draws", "other images", "tokens", "pair"],
 )
 def test_a_module_that_cannot_serve_is_told_at_the_first_batch(network, why):
     learner = small(network)
@@ -236,9 +249,19 @@ def test_a_module_that_cannot_serve_is_told_at_the_first_batch(network, why):
     assert (learner.image_shape, learner.steps) == (None, 0)
 
 
+def test_one_image_where_its_normalisation_wants_more_is_told():
+    learner = small(nn.Sequential(pooled(), nn.BatchNorm1d(4)), "finetune")
+    with pytest.raises(InputError, match=r"more than one image for a step of this network, got one \(ValueError: Exp"):
+        learner.learn(*learners.batch(0, (0,), size=1))
+
+
 @pytest.mark.parametrize(
     ("network", "why"),
-    [(nn.ReLU, "an nn.Module as network, got <class"), (nn.LazyLinear(3), "a LazyLinear with lazy ones; run it once")],
+    [
+        (nn.ReLU, "an nn.Module as network, got <class"),
+        (nn.LazyLinear(3), "a LazyLinear with lazy ones; run it once"),
+        (Locked(), r"can be copied, got a Locked that cannot \(TypeError: .*lock.*\); leave out"),
+    ],
 )
 def test_what_is_no_module_with_weights_is_told_when_the_learner_is_made(network, why):
     with pytest.raises(ConfigError, match=why):

@@ -29,8 +29,8 @@ def test_a_cell_has_the_mean_over_seeds_of_each_combination(tmp_path, write, wri
     assert (found[base]["head"]["latest", "running"].mean, found[base]["head"]["latest", "running"].n) == (32.0, 2)
     assert found[ours]["branch"]["latest", "running"].mean == 20.0
     assert [" ".join(line.split()) for line in lines(found)] == [
-        f"{ours}, 1 seed", "latest, running", "head 34.00*", "branch 20.00", "",
-        f"{base}, 2 seeds", "latest, running averaged, memory", "head 32.00±1.41 40.50±0.71*", "",
+        f"{ours}, 1 seed", "latest/running", "head 34.00*", "branch 20.00", "",
+        f"{base}, 2 seeds", "latest/running averaged/memory", "head 32.00±1.41 40.50±0.71*", "",
     ]  # fmt: skip
 
 

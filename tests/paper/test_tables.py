@@ -243,6 +243,7 @@ def test_the_published_page_is_what_the_records_say(monkeypatch, call):
     [
         (["table", "3"], "known: 1, 2"),
         (["table", "--check"], "--write"),
+        (["table", "\x1f", "--write", "page.md"], "--write takes all tables"),  # and none of what a terminal obeys
         (["table", "--store", "nowhere"], "nowhere"),
         (["runs", "export", "there", "nowhere"], "nowhere"),
     ],
@@ -253,3 +254,4 @@ def test_mistakes_are_told(tmp_path, monkeypatch, call, words, hint):
     assert code == 2
     assert hint in err
     assert "Traceback" not in err
+    assert all(line.isprintable() for line in err.splitlines())

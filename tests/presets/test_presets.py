@@ -130,6 +130,10 @@ def test_a_cell_s_name_says_everything():
     assert (by_memory["statistics"], by_memory["branch"]) == ("memory", None)
     assert parse("er", "cifar100").name == "er/cifar100/2000"
     assert [cell.name for cell in parse_all(["er,er+s6mod", "er"], memory=9)] == ["er/digits/9", "er+s6mod/digits/9"]
+    scale = "method.augment.scale=[0.5,1.0]"
+    assert [cell.changes for cell in parse_all([f"er/{scale},er,er/{scale}/average=0.9"])] == [
+        (scale,), (), (scale, "average=0.9"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["er", "der++"])

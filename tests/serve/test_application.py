@@ -1,3 +1,4 @@
+import asyncio
 import io
 import json
 
@@ -39,7 +40,10 @@ def learn(client, number, **query):
 
 
 def learned(service):
-    wait_until(lambda: service.writer.waiting == 0 and service.host.shown.batches == service.writer.state.learner.steps)
+    writer = service.writer
+    wait_until(
+        lambda: writer.journal.after(writer.state.number) is None and writer.shown.batches == writer.state.learner.steps
+    )
 
 
 def test_a_batch_that_is_sent_again_gets_the_first_answer(client):
@@ -64,6 +68,8 @@ def test_a_label_may_come_later_for_a_prediction(client, service):
     learned(service)
     assert [each["label"] for each in client.get("/classes").json()["classes"]] == ["a", "b", "c"]
     assert client.post("/learn", json={"predictions": ["none"], "labels": ["a"]}).status_code == 404
+    others = {"predictions": ids[::-1], "labels": ["a", "c"], "id": "later"}
+    assert client.post("/learn", json=others).status_code == 409
     service.predictions._kept.clear()  # forgotten by now
     assert client.post("/learn", json={"predictions": ids, "labels": ["a", "c"], "id": "later"}).json() == told.json()
 
@@ -120,24 +126,98 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
         client.post("/learn", content=b"x", headers={"Content-Type": "text/plain"}),
         client.post("/predict?top=0", content=npy(batch(1)[0]), headers=NPY),
         client.post("/predict?top=x", content=npy(batch(1)[0]), headers=NPY),
+        client.post("/learn?id=mine", json={"images": batch(1)[0].tolist(), "labels": ["a", "b"]}),
+        client.post(
+            "/learn", files={"images": ("x.npy", npy(batch(1)[0])), "id": ("x", b"mine")}, data={"labels": "a"}
+        ),
+        client.post("/predict", data={"images": "x"}, files={"images": ("x.npy", npy(batch(1)[0]))}),
         client.post("/rollback", json={}),
         client.get("/nothing"),
         client.delete("/learn"),
         client.get("/status", headers={"Host": "example.org"}),
         client.post("/snapshot", headers={"Origin": "http://example.org"}),
     ]
-    assert [answer.status_code for answer in answers] == [413, 400, 415, 400, 400, 400, 404, 405, 403, 403]
+    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 6, 404, 405, 403, 403]
     for answer in answers:
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
     assert client.get("/status").json()["journal"] == before
 
 
-def test_with_a_token_only_the_page_and_its_health_are_open(service):
+def ask_by_hand(service, receive, verb="POST", path="/learn", read=None):
+    """The status that a client gets which does not send all, or does not read all."""
+    from s6mod.serve.application import application
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+        if read is not None and message["type"] == "http.response.body":
+            await read()
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", NPY["Content-Type"].encode())]
+    scope = {"type": "http", "method": verb, "path": path, "query_string": b"", "headers": headers}
+    scope["asgi"] = {"spec_version": "2.4"}
+    asyncio.run(application(service)(scope, receive, send))
+    return [message["status"] for message in sent if message["type"] == "http.response.start"]
+
+
+def test_a_client_that_vanishes_is_no_fault_of_ours(service):
+    parts = [{"type": "http.request", "body": b"x", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive():
+        return parts.pop(0)
+
+    assert ask_by_hand(service, receive) == []
+
+
+def test_a_client_that_does_not_go_on_is_let_go(service, monkeypatch):
+    monkeypatch.setattr("s6mod.serve.application.PATIENCE", 0.01)
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    assert ask_by_hand(service, receive) == [408]
+
+
+def test_who_does_not_go_on_at_the_end_is_told_or_let_go(service):
+    async def stuck():
+        service.host.stopping = True
+        asyncio.current_task().cancel()  # as uvicorn does after its grace
+        await asyncio.sleep(60)
+
+    assert ask_by_hand(service, stuck) == [503]
+    service.host.stopping = False
+    assert ask_by_hand(service, None, "GET", "/events", stuck) == [200]
+
+
+def test_a_second_signal_ends_it_at_once(service, monkeypatch):
+    import signal
+
+    from s6mod.serve import run
+
+    codes = []
+    monkeypatch.setattr(run.os, "_exit", codes.append)
+    server = run._Server(run.uvicorn.Config(None), service)
+    server.handle_exit(signal.SIGTERM, None)
+    assert (codes, server.should_exit) == ([], True)
+    server.handle_exit(signal.SIGTERM, None)
+    assert codes == [128 + signal.SIGTERM]
+
+
+def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
+    learn(client, 1)
+    learned(service)
+    monkeypatch.setattr(service.host.shown.published, "predict_proba", lambda images: np.full((len(images), 2), np.nan))
+    answer = client.post("/predict", content=npy(batch(1)[0]), headers=NPY)
+    assert (answer.status_code, answer.json()["error"][-12:]) == (503, "roll it back")
+
+
+def test_with_a_token_only_what_tells_nothing_of_the_learner_is_open(service):
     from s6mod.serve.application import application
 
     client = testclient.TestClient(application(service, "a long token"), base_url="http://example.org")
-    assert client.get("/").status_code == client.get("/healthz").status_code == 200
+    assert [client.get(path).status_code for path in ("/", "/healthz", "/docs", "/openapi.json")] == [200] * 4
     assert client.get("/status").status_code == 401
     assert client.get("/status", headers={"Authorization": "Bearer another"}).status_code == 401
     assert client.get("/status", headers={"Authorization": "Bearer a long token"}).status_code == 200

@@ -1,6 +1,7 @@
 import base64
 import io
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from PIL import Image
 
 from s6mod.data.images import read_image
 from s6mod.errors import S6modError
-from s6mod.serve.decode import batch, from_files, from_json
+from s6mod.serve.decode import Sent, batch, from_files, from_json
 from s6mod.serve.settings import Limits
 
 SIZE = (8, 8)
@@ -55,6 +56,15 @@ def test_images_of_the_right_size_stay_as_they_are():
     np.testing.assert_array_equal(of_json(images=images.tolist()).images, images)
 
 
+def test_a_long_text_among_numbers_takes_no_memory_of_its_own_for_each():
+    images = ["x" * 10_000, *[0] * 1_000]  # as an array of texts of one length: 40 MB
+    tracemalloc.start()
+    with pytest.raises(S6modError, match="expected images as numbers"):
+        batch(Sent([], images, None, None, None), SIZE, Limits())
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
 def test_labels_are_names_in_words_and_whole_numbers_in_json():
     assert of_file(png(), ["3"]).labels == ["3"]
     assert of_file(png(), ["[3]"]).labels == [3]
@@ -97,7 +107,18 @@ def test_labels_that_are_none_are_refused(labels):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b'{"images": [[1], [1, 2]]}', b'{"images": "x"}', b'{"image": []}', b"[" * 9000, b"{}"]
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"images": [[1], [1, 2]]}',
+        b'{"images": "x"}',
+        b'{"images": [[[1, [2]]]]}',
+        b'{"images": [true]}',
+        b'{"image": []}',
+        b"[" * 9000,
+        b"{}",
+    ],
 )
 def test_json_that_is_not_as_it_should_be_is_one_sentence(body):
     with pytest.raises(S6modError, match=r"^expected "):

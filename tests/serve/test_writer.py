@@ -1,4 +1,5 @@
 import shutil
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -130,6 +131,59 @@ def test_learning_that_fails_stops_and_says_so_while_predictions_go_on(opened, m
     assert same_bits(opened.folder, 1, 2)
 
 
+def test_a_batch_that_stops_learning_can_be_rolled_back(opened, monkeypatch, capsys):
+    with opened() as service:
+        send(service, 1)
+        to = service.writer.take_snapshot("here")["number"]
+        learned(service)
+        monkeypatch.setattr(service.writer.state.learner, "learn", lambda *_: 1 / 0)
+        send(service, 2)
+        wait_until(lambda: service.host.failure is not None)
+        service.writer.roll_back("back", to)
+    capsys.readouterr()
+    with opened() as service:
+        learned(service)
+        assert service.batch("batch 2")["state"] == "unlearned"
+    assert same_bits(opened.folder, 1)
+
+
+def test_ids_that_the_service_would_use_itself_may_be_taken(opened):
+    with opened(replace(RULES, snapshot_every=1)) as service:
+        service.writer.accept(Batch(*batch(1), "after 1 batches, row 2"))
+        learned(service)
+        send(service, 2)
+        learned(service)
+        assert service.host.failure is None
+    assert same_bits(opened.folder, 1, 2)
+
+
+def test_a_fall_goes_back_to_a_snapshot_of_before_by_an_id_that_is_free(opened):
+    service = run.opened(opened.folder, False, None, Limits(), replace(RULES, fall=30))
+    writer = service.writer
+    best = writer.journal.snapshot("best").number
+    writer.journal.describe(best, {"accuracy": 100.0})
+    writer.journal.snapshot(f"fall at row {best}")
+    writer.state.account.accuracy = lambda: 10.0
+    found = []
+    for number in (best - 1, best, best + 1):  # a replay, which is not there yet; an id that a client has taken
+        writer.state = writer.state.at(number)
+        writer._mind_the_fall()
+        found.append([row.said["to"] for row in writer.journal.rollbacks()])
+    service.stop()
+    assert found == [[], [], [best]]
+
+
+def test_a_journal_that_cannot_be_tidied_is_a_trouble_and_no_failure(opened, monkeypatch, capsys):
+    with opened() as service:
+        send(service, 1)
+        learned(service)
+        full = sqlite3.OperationalError("database or disk is full")
+        monkeypatch.setattr(service.writer.journal, "rollbacks_after", lambda *_: (_ for _ in ()).throw(full))
+    assert (service.host.failure, service.host.trouble) == (None, "database or disk is full")
+    assert "no checkpoint: " in capsys.readouterr().err
+    assert same_bits(opened.folder, 1)
+
+
 def test_old_snapshots_and_images_go(opened):
     rules = replace(RULES, snapshots=1, snapshot_every=2)
     for numbers in ((1, 2, 3), (4, 5), (6,)):
@@ -174,6 +228,23 @@ def test_a_reader_follows_its_writer(opened, monkeypatch):
         reader.stop()
 
 
+def test_a_reader_that_cannot_read_says_why_once_and_goes_on(opened, monkeypatch, capsys):
+    monkeypatch.setattr("s6mod.serve.reader.PAUSE", 0.01)
+    looks = []
+    with monkeypatch.context() as broken:
+        reader = run.opened(opened.folder, True, None, Limits(), RULES)
+        broken.setattr("s6mod.serve.reader.read", lambda *_: looks.append(1) or 1 / 0)
+        reader.host._seen = None  # as if it had been replaced
+        reader.start()
+        wait_until(lambda: len(looks) > 2)
+        assert reader.host.trouble == "ZeroDivisionError: division by zero"
+    try:
+        wait_until(lambda: reader.host.trouble is None)
+    finally:
+        reader.stop()
+    assert capsys.readouterr().err.count("no newer checkpoint") == 1
+
+
 def test_a_service_goes_on_from_a_saved_learner(tmp_path):
     learner = small()
     learner.learn(*batch(1))
@@ -189,6 +260,7 @@ def test_a_service_goes_on_from_a_saved_learner(tmp_path):
 
 def test_a_first_start_that_was_killed_is_begun_anew(tmp_path):
     (tmp_path / "service" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "service" / "lost+found").mkdir()  # the root of a disk
     assert run.prepare(tmp_path / "service", small, (8, 8))
     assert not run.prepare(tmp_path / "service", small, (8, 8))
 

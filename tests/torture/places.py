@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import traceback
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torture.child import ENDINGS, Child, limit_memory
 from torture.kills import Victim, to_the_end
 from torture.victims import Adopt, Data, Save, Training
 
+CRASHES = (signal.SIGSEGV, signal.SIGABRT)  # of torch's own code where no memory is left
 NEW_MOUNTS, NEW_USER, NEW_PIDS = 0x00020000, 0x10000000, 0x20000000  # of unshare(2)
 
 
@@ -158,7 +160,7 @@ def little_memory(round: Round) -> None:
         to_the_end(victim, straight)
         extra = int(2 ** round.random.uniform(22, 28))  # with less, Python itself may hang as it starts a thread
         round.now({"victim": type(victim).__name__, "extra": extra})
-        _go_badly(partial(_limited, extra, victim, beaten), round)
+        _go_badly(partial(_limited, extra, victim, beaten), round, CRASHES)
         victim.check(beaten)
         _go_on(victim, beaten, straight)
 
@@ -168,13 +170,14 @@ def _limited(extra: int, victim: Victim, folder: Path) -> None:
     victim.go(folder)
 
 
-def _go_badly(act: Callable[[], None], round: Round) -> None:
-    """It ends well, or with one sentence."""
+def _go_badly(act: Callable[[], None], round: Round, crashes: tuple[int, ...] = ()) -> None:
+    """It ends well, or with one sentence; or by one of these signals, which then is a kill like others."""
     child = Child(act, round.folder / "said")
     code = child.end()
     round.counts["inputs"] += 1
-    round.counts["refused"] += code != 0
-    if code not in ENDINGS:
+    round.counts["refused"] += code > 0
+    round.counts["kills"] += -code in crashes
+    if code not in ENDINGS and -code not in crashes:
         raise Broken("traceback", f"it ended with {code}: {child.words()}")
 
 

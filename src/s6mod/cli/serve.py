@@ -8,7 +8,8 @@ import typer
 
 from s6mod.cli import options
 from s6mod.cli.app import app
-from s6mod.cli.options import HOW, MORE, WHAT
+from s6mod.cli.options import HOW, WHAT
+from s6mod.serve.settings import Limits, Rules
 
 LIMITS = "Limits"
 
@@ -58,14 +59,6 @@ Classes = Annotated[int, typer.Option("--max-classes", min=1, help="That it lear
 Waiting = Annotated[
     int, typer.Option("--max-waiting", min=1, help="Batches accepted and not yet learned.", rich_help_panel=LIMITS)
 ]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Of a new service: key=value for any field; repeatable.",
-        rich_help_panel=MORE,
-    ),
-]
 
 
 @app.command()
@@ -80,20 +73,23 @@ def serve(
     token: Token = None,
     device: options.DeviceIfGiven = None,
     threads: Threads = None,
-    checkpoint_seconds: CheckpointSeconds = 30,
-    drain_seconds: DrainSeconds = 20,
-    snapshot_every: SnapshotEvery = 1000,
-    snapshots: Snapshots = 20,
-    fall: Fall = None,
-    max_body: Body = 16 * 2**20,
-    max_pixels: Pixels = 16_000_000,
-    max_images: Images = 256,
-    max_classes: Classes = 1000,
-    max_waiting: Waiting = 256,
-    assignments: Assignments = None,
+    checkpoint_seconds: CheckpointSeconds = Rules.checkpoint_seconds,
+    drain_seconds: DrainSeconds = Rules.drain_seconds,
+    snapshot_every: SnapshotEvery = Rules.snapshot_every,
+    snapshots: Snapshots = Rules.snapshots,
+    fall: Fall = Rules.fall,
+    max_body: Body = Limits.body,
+    max_pixels: Pixels = Limits.pixels,
+    max_images: Images = Limits.images,
+    max_classes: Classes = Limits.classes,
+    max_waiting: Waiting = Limits.waiting,
+    assignments: options.Assignments = None,
     own: options.Import = None,
 ) -> None:
-    """Predict while learning, over HTTP; nothing accepted is lost."""
+    """Predict while learning, over HTTP; nothing accepted is lost.
+
+    --set is for a new service.
+    """
     from s6mod.errors import ConfigError
 
     for module in ("fastapi", "uvicorn", "python_multipart"):
@@ -103,13 +99,12 @@ def serve(
     from s6mod.files import usable
     from s6mod.learner import Learner
     from s6mod.serve import run
-    from s6mod.serve.settings import Limits, Rules
 
     folder = usable(folder)
     run.check_address(host, token)
     run.set_threads(threads)
     limits = Limits(max_body, max_pixels, max_images, max_classes, max_waiting)
-    rules = Rules(checkpoint_seconds, drain_seconds, snapshot_every or None, snapshots, fall)
+    rules = Rules(checkpoint_seconds, drain_seconds, snapshot_every, snapshots, fall)
 
     def make() -> Learner:
         if start is not None:

@@ -59,7 +59,7 @@ def table(
     if write is not None and over is not None:
         raise typer.BadParameter("--write measures gains as the page says; leave out --over")
     if write is not None and names:
-        raise typer.BadParameter(f"--write takes all tables; leave out {', '.join(names)}")
+        raise typer.BadParameter("--write takes all tables; leave out their names")
     from s6mod.experiments.missing import missing
     from s6mod.paper.page import check_page, page, write_page
     from s6mod.paper.published import TABLES

@@ -30,7 +30,7 @@ def as_uint8_images(x: Images) -> Tensor:
     uint8 passes as it is (RGB is not copied); floats in [0, 1] are rounded to 255ths, which reads their range back to
     the host once; grey is repeated three times, since the colour augmentations and the backbones want RGB.
     """
-    images = _as_tensor(x, "images")
+    images = _as_tensor(x, "images", "convert it")
     _check_image_shape(images)
     if images.dtype in FLOATS:
         low, high = (bound.item() for bound in torch.aminmax(images.detach()))
@@ -51,12 +51,15 @@ def as_uint8_images(x: Images) -> Tensor:
     return images if images.shape[1] == 3 else images.repeat(1, 3, 1, 1)
 
 
-def as_labels(y: Labels, num_classes: int | None = None, length: int | None = None) -> Tensor:
+def as_labels(
+    y: Labels, num_classes: int | None = None, length: int | None = None, todo: str = "number the classes 0, 1, ..."
+) -> Tensor:
     """Class ids as an int64 (N,) tensor on the host.
 
-    ``num_classes`` bounds the ids (None: any id from 0 on), ``length`` is the number of images they belong to.
+    ``num_classes`` bounds the ids (None: any id from 0 on), ``length`` is the number of images they belong to,
+    ``todo`` is what is said to do about other labels.
     """
-    labels = _as_tensor(y, "labels")
+    labels = _as_tensor(y, "labels", todo)
     if labels.ndim != 1:
         raise InputError(f"expected labels of shape (N,), got {tuple(labels.shape)}; pass one class id for each image")
     if length is not None and len(labels) != length:
@@ -67,20 +70,18 @@ def as_labels(y: Labels, num_classes: int | None = None, length: int | None = No
         raise InputError("expected at least one label, got none; pass a non-empty batch")
     if labels.dtype not in INTEGERS:
         raise InputError(f"expected integer labels, got {_dtype(labels)}; pass class ids as int64")
-    labels = labels.to("cpu", torch.int64)
+    given, labels = labels, labels.to("cpu", torch.int64)
     if labels.is_inference():  # such a tensor cannot go into a backward pass, a copy made outside of the mode can
         labels = labels.clone()
     wrong = labels < 0 if num_classes is None else (labels < 0) | (labels >= num_classes)
     if wrong.any():
         position = int(wrong.int().argmax())
         known = "from 0 on" if num_classes is None else f"in 0..{num_classes - 1}"
-        raise InputError(
-            f"expected labels {known}, got {int(labels[position])} at position {position}; renumber the classes"
-        )
+        raise InputError(f"expected labels {known}, got {given[position].item()} at position {position}; {todo}")
     return labels
 
 
-def _as_tensor(x: Any, what: str) -> Tensor:
+def _as_tensor(x: Any, what: str, todo: str) -> Tensor:
     if isinstance(x, Tensor):
         if x.layout is not torch.strided or x.is_meta:
             kind = "a meta tensor" if x.is_meta else f"a tensor of layout {str(x.layout).removeprefix('torch.')}"
@@ -93,8 +94,7 @@ def _as_tensor(x: Any, what: str) -> Tensor:
         return torch.from_numpy(array)
     except (TypeError, ValueError):
         kind = f"an array of {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
-        hint = "number the classes 0, 1, ..." if what == "labels" else "convert it"
-        raise InputError(f"expected {what} as an array or list of numbers, got {kind}; {hint}") from None
+        raise InputError(f"expected {what} as an array or list of numbers, got {kind}; {todo}") from None
 
 
 def _check_image_shape(images: Tensor) -> None:
@@ -109,6 +109,8 @@ def _check_image_shape(images: Tensor) -> None:
         hint = "add the batch axis with x[None]"
     elif len(shape) == 3 and shape[2] in CHANNELS:
         hint = "this looks like one image (H, W, C): x.transpose(2, 0, 1)[None] (torch: x.permute) is a batch of it"
+    elif len(shape) in (3, 4) and shape[-1] == 4:
+        hint = "this looks like RGBA with the channels last: leave alpha out with x[..., :3]"
     elif len(shape) == 3:
         hint = "add the channel axis with x[:, None]"
     elif len(shape) == 2:

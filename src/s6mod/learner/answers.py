@@ -44,7 +44,8 @@ class Answers:
         """The label of each image, (N,); names that are strings come as an array of NumPy."""
         images, single = as_batch(x)
         asked = self._asked
-        labels = asked.classes.labels(asked._chosen(images).argmax(1).cpu())
+        numbers = asked._chosen(images).argmax(1).cpu()
+        labels = asked.classes.labels(numbers)  # those of now: another thread may have learned new ones
         if single:
             return cast(Name, labels[0].item() if isinstance(labels, Tensor) else labels.tolist()[0])
         return labels.numpy() if isinstance(labels, Tensor) and not isinstance(x, Tensor) else labels

@@ -4,7 +4,8 @@ With ``num_classes`` a label is the number of its output. Without, labels are an
 the next output when it first comes.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ Name: TypeAlias = int | str
 Labels: TypeAlias = Tensor | NDArray[Any] | Sequence[Name] | Name
 FIRST_CAPACITY = 16  # outputs of a learner that grows, which doubles them as it must
 MOST = 1_000_000  # classes
+NUMBERED = "number the classes 0, 1, ..., or make the learner without num_classes"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Classes:
     def taking(self, y: Labels, length: int) -> tuple[Tensor, "Classes"]:
         """Labels of ``length`` images as numbers of outputs, int64 (N,), and the classes with those that are new."""
         if self.fixed is not None:
-            return as_labels(_as_given(y), self.fixed, length), self
+            return as_labels(_as_given(y), self.fixed, length, NUMBERED), self
         names = as_names(y, length)
         coming = [name for name in dict.fromkeys(names) if name not in self._numbers]
         if len(self.names) + len(coming) > MOST:
@@ -62,17 +64,21 @@ class Classes:
     def numbers(self, y: Labels, length: int) -> Tensor:
         """Labels of ``length`` images as numbers of outputs; -1 of a class that has not come."""
         if self.fixed is not None:
-            return as_labels(_as_given(y), self.fixed, length)
+            return as_labels(_as_given(y), self.fixed, length, NUMBERED)
         return torch.tensor([self._numbers.get(name, -1) for name in as_names(y, length)])
 
     def labels(self, numbers: Tensor) -> Tensor | NDArray[Any]:
         """The labels of outputs, (N,): a tensor of integers, or an array if there are strings among the names."""
         if self.fixed is not None:
             return numbers
-        if all(isinstance(name, int) for name in self.names):
-            return torch.tensor(self.names)[numbers]
-        alike = all(isinstance(name, str) for name in self.names)
-        return np.take(np.array(self.names, dtype=None if alike else object), numbers.numpy())
+        names = [self.names[number] for number in numbers.tolist()]
+        if self._kinds == {int}:
+            return torch.tensor(names)
+        return np.array(names, dtype=None if self._kinds == {str} else object)
+
+    @cached_property
+    def _kinds(self) -> set[type]:
+        return set(map(type, self.names))
 
 
 def as_names(y: Labels, length: int) -> list[Name]:
@@ -81,8 +87,10 @@ def as_names(y: Labels, length: int) -> list[Name]:
     if isinstance(given, Tensor | np.ndarray) and given.ndim != 1:
         raise InputError(f"expected labels of shape (N,), got {tuple(given.shape)}; pass one label for each image")
     try:
+        if isinstance(given, Set | Mapping):
+            raise TypeError("no order")
         values = given.tolist() if isinstance(given, Tensor | np.ndarray) else list(given)
-    except TypeError:
+    except (TypeError, RuntimeError):  # the latter of tensors that hold no values
         raise InputError(
             f"expected labels as an array or list, got {type(y).__name__}; pass one label for each image"
         ) from None
@@ -96,27 +104,36 @@ def as_names(y: Labels, length: int) -> list[Name]:
 def distinct(names: Sequence[Name]) -> tuple[Name, ...]:
     """Names of classes that are to come, each of them once."""
     found = [_name(name, position) for position, name in enumerate(names)]
-    twice = [name for name in dict.fromkeys(found) if found.count(name) > 1]
+    twice = [(name, times) for name, times in Counter(found).items() if times > 1]
     if twice:
-        raise InputError(f"expected each class once, got {twice[0]!r} {found.count(twice[0])} times; leave it out")
+        raise InputError(f"expected each class once, got {twice[0][0]!r} {twice[0][1]} times; leave it out")
     return tuple(found)
 
 
 def _as_given(y: Labels) -> Any:
     """A single label as a list of one."""
+    if isinstance(y, Tensor | np.ndarray) and y.ndim == 0:  # as data sets of torch give it
+        return [y.item()]
     return [y] if isinstance(y, str | int | np.integer) else y
 
 
 def _name(value: Any, position: int) -> Name:
     value = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+    if isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
             raise InputError(
                 f"expected labels of Unicode, got {value!r} at position {position}; decode it as it is coded"
             )
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        if value.endswith("\0"):
+            raise InputError(
+                f"expected labels that do not end in NUL, which NumPy drops, got {value!r} at position {position}; "
+                "strip it"
+            )
+        return str.__str__(value)  # of an enumeration too
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not -(2**63) <= value < 2**63:
             raise InputError(f"expected labels of 64 bits, got {value} at position {position}; give it as a string")
-        return value
+        return int(value)
     raise InputError(
         f"expected labels that are integers or strings, got {value!r} at position {position}; name the classes"
     )

@@ -6,9 +6,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from s6mod.data.arrays import CHANNELS, as_uint8_images
+from s6mod.data.images import BadImageError, pixels_of
 from s6mod.errors import InputError
 
 Images: TypeAlias = Tensor | NDArray[Any] | Sequence[Any] | Any  # at last, an image of PIL
@@ -20,8 +22,8 @@ def as_batch(x: Images) -> tuple[Tensor, bool]:
     Channels come first, or last where no other reading is possible: (N, C, H, W), (N, H, W, C), (C, H, W), (H, W, C),
     or one grey image (H, W).
     """
-    if isinstance(x, list | tuple) and x and (hasattr(x[0], "convert") or getattr(x[0], "ndim", 0) in (2, 3)):
-        return torch.cat([_one(image, position) for position, image in enumerate(_alike(x))]), False
+    if isinstance(x, list | tuple) and any(map(_is_image, x)):
+        return _joined(x), False
     array = _array(x)
     shape = _shape(array)
     single = len(shape) == 2 or (len(shape) == 3 and (shape[0] in CHANNELS or shape[2] in CHANNELS))
@@ -38,22 +40,30 @@ def _shape(array: Any) -> tuple[int, ...]:
 
 
 def _array(x: Any) -> Any:
-    return np.asarray(x.convert("RGB")) if hasattr(x, "convert") else x  # PIL is no dependency of ours
+    """An image of PIL as the pixels that its file would give to a data set: upright, whatever its depth."""
+    if not isinstance(x, Image.Image):
+        return x
+    try:
+        return pixels_of(x, None, "an image of PIL").transpose(1, 2, 0)
+    except BadImageError as error:
+        raise InputError(str(error).partition("; ")[0] + "; mend it or leave it out") from None
 
 
-def _one(image: Any, position: int) -> Tensor:
-    found, single = as_batch(image)
-    if not single:
-        raise InputError(f"expected a list of images, got a batch at position {position}; join them to one array")
-    return found
+def _is_image(x: Any) -> bool:
+    return isinstance(x, Image.Image) or getattr(x, "ndim", 0) in (2, 3)
 
 
-def _alike(images: Sequence[Any]) -> Sequence[Any]:
-    arrays = [_array(image) for image in images]
-    shapes = [_shape(array) for array in arrays]
-    for position, shape in enumerate(shapes):
-        if shape != shapes[0]:
+def _joined(images: Sequence[Any]) -> Tensor:
+    """(N, 3, H, W)."""
+    found: list[Tensor] = []
+    for position, image in enumerate(images):
+        if not _is_image(image):
+            what = f"shape {tuple(image.shape)}" if hasattr(image, "shape") else type(image).__name__
+            raise InputError(f"expected an image at position {position}, got {what}; give images alone, or one array")
+        found.append(as_batch(image)[0])
+        if found[-1].shape != found[0].shape:
+            first, other = (tuple(one.shape[1:]) for one in (found[0], found[-1]))
             raise InputError(
-                f"expected images of one shape, got {shapes[0]} and, at position {position}, {shape}; resize them"
+                f"expected images of one shape, got {first} and, at position {position}, {other}; resize them"
             )
-    return arrays
+    return torch.cat(found)

@@ -146,6 +146,10 @@ class Learner(Answers):
 
     def build(self, image_shape: tuple[int, int, int]) -> None:
         """Make all that depends on the image shape; the first ``learn`` does so if nobody did before."""
+        if image_shape[0] != 3:
+            raise InputError(
+                f"expected the shape of images in RGB, (3, H, W), got {image_shape}; grey ones are repeated to three"
+            )
         self._build(image_shape, self.classes.capacity)
 
     @ordinary_tensors()
@@ -179,17 +183,22 @@ class Learner(Answers):
             self._build(shape_of(images), classes.capacity)
         self._check_shape(images)
         tested = self._tested(images) if self.config.tests and self.steps > 0 else None
-        if self.parts is not None and classes.capacity > self.parts.capacity:
-            self._grow(self.parts, classes.capacity)
         drift = self._drift
         if drift is not None and tested is not None:
             drift = drift.after((tested.argmax(1) != labels).int().tolist())
+        before, stored = (self.parts, self.task, self._quiet), self.memory.seen
         try:
+            if self.parts is not None and classes.capacity > self.parts.capacity:
+                self._grow(self.parts, classes.capacity)
             with memory_for(f"a batch of {len(images):,} images", "give smaller batches"):
                 self._learn(images, labels, drift is not None and drift.rose)
         except BaseException:
             if first:  # the next one may have another shape
                 self.image_shape = self.parts = None
+            elif self.memory.seen > stored:  # an interrupt found the batch stored: its labels have their names
+                self.classes = classes
+            elif self.parts is not before[0]:  # it grew for nothing
+                self.parts, self.task, self._quiet = before
             raise
         self._drift = drift
         self.classes = classes

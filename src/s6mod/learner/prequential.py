@@ -4,7 +4,7 @@ Every image is new to the learner when it is tested, so this tells on the stream
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,16 +62,18 @@ class Tally:
         """The figures as they are now, by the labels of the classes."""
         tested = sorted(self.sums.keys() - {ALL})
         labels: list[Name] = classes.labels(torch.tensor(tested, dtype=torch.int64)).tolist()
+        recent: dict[int, list[int]] = {number: [] for number in tested}
+        for number, hit in self.window:
+            recent[number].append(hit)
         by_class = {
-            label: Accuracy(*self._figures(number, (hit for of, hit in self.window if of == number)))
+            label: Accuracy(*self._figures(number, recent[number]))
             for label, number in zip(labels, tested, strict=True)
         }
-        return Prequential(*self._figures(ALL, (hit for _, hit in self.window)), by_class)
+        return Prequential(*self._figures(ALL, [hit for _, hit in self.window]), by_class)
 
-    def _figures(self, number: int, recent: Iterable[int]) -> tuple[int, float, float, float]:
+    def _figures(self, number: int, recent: list[int]) -> tuple[int, float, float, float]:
         images, right, weight, decayed = self.sums[number]
-        latest = list(recent)
-        return int(images), _percent(right, images), _percent(sum(latest), len(latest)), _percent(decayed, weight)
+        return int(images), _percent(right, images), _percent(sum(recent), len(recent)), _percent(decayed, weight)
 
     def state_dict(self) -> dict[str, Any]:
         """Rows of class, images, hits, decayed images, decayed hits; the window; log-losses by temperature."""

@@ -69,11 +69,11 @@ def take_over(learner: "Learner", state: Tree, image_shape: tuple[int, int, int]
         return
     learner.build(tuple(shape))
     assert learner.parts is not None
-    if not all(0 <= number < learner.parts.capacity for number in (*learner.task.seen, *learner.task.current)):
-        raise ValueError("classes beyond num_classes")
+    if not all(0 <= number < len(learner.classes) for number in (*learner.task.seen, *learner.task.current)):
+        raise ValueError("classes that are not there")
     learner.parts.load_state_tree(state, learner.config.seed, learner.steps, learner.engine.device)
     if learner.config.tests:
-        learner._tally.load_state_dict(state["tested"], learner.parts.capacity)
+        learner._tally.load_state_dict(state["tested"], len(learner.classes))
     if learner._drift is not None:
         learner._drift = Drift(state["drift"].tolist())
 

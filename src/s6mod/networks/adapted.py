@@ -26,7 +26,15 @@ def taken(module: nn.Module) -> nn.Module:
             f"expected a network that has its weights, got a {type(module).__name__} with lazy ones; "
             "run it once on images of yours"
         )
-    own = copy.deepcopy(module).cpu().float()
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ConfigError("expected a network in Python, got one of TorchScript; give the module that it was made of")
+    try:
+        own = copy.deepcopy(module).cpu().float()
+    except Exception as error:  # whatever the code of others raises
+        raise ConfigError(
+            f"expected a network that can be copied, got a {type(module).__name__} that cannot ({_said(error)}); "
+            "leave out what it holds beside its layers"
+        ) from error
     own.zero_grad(set_to_none=True)
     return own
 
@@ -57,7 +65,14 @@ class Adapted(Headed):
 
     def trunk(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) float images -> (B, map_channels, *map_size)."""
-        made: Tensor = self.body(images)
+        try:
+            made: Tensor = self.body(images)
+        except ValueError as error:
+            if len(images) > 1:
+                raise
+            raise InputError(
+                f"expected more than one image for a step of this network, got one ({_said(error)}); give more at once"
+            ) from error
         return made if made.dim() == 4 else made[:, :, None, None]
 
     def pool(self, feature_map: Tensor) -> Tensor:
@@ -72,13 +87,12 @@ def _shape_of(module: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
         try:
-            made = looked.eval()(zeros)
+            made, alone = looked.eval()(zeros), looked(zeros[:1])
             looked.train()(zeros)
         except Exception as error:  # whatever the code of others raises
-            why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             raise InputError(
-                f"expected a network that takes images of shape (N, {', '.join(map(str, image_shape))}), "
-                f"got a {kind} that does not ({why}); change it or the images"
+                f"expected a network that takes one image or more of shape (N, {', '.join(map(str, image_shape))}), "
+                f"got a {kind} that does not ({_said(error)}); change it or the images"
             ) from error
         drew = not torch.equal(before, torch.get_rng_state())
     if not isinstance(made, Tensor) or made.dim() not in (2, 4) or len(made) != 2 or not made.is_floating_point():
@@ -87,9 +101,18 @@ def _shape_of(module: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int
             "expected a network that makes of two images a feature map (2, C, h, w) or features (2, F), "
             f"got {shape} from a {kind}; wrap it in a module that returns one of them"
         )
+    if alone.shape != (1, *made.shape[1:]):
+        raise InputError(
+            f"expected a network that keeps the axis of a single image, got shape {tuple(alone.shape)} from a {kind}; "
+            "take out its squeeze()"
+        )
     if drew:
         raise InputError(
             f"expected a network without random draws of its own, which no seed would repeat, got a {kind} that draws "
             "from torch's generator; set its dropout to 0"
         )
     return tuple(made.shape[1:])
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

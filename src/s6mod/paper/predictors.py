@@ -43,7 +43,7 @@ def lines(cells: dict[str, Scored]) -> Iterator[str]:
         ways = _ways(tables)
         best, seeds = _best(tables), max(each.n for by_way in tables.values() for each in by_way.values())
         yield f"{cell}, {seeds} seed{'s' * (seeds != 1)}"
-        texts: list[Sequence[str]] = [("", *(", ".join(way) for way in ways))]
+        texts: list[Sequence[str]] = [("", *("/".join(way) for way in ways))]
         for scores, by_way in tables.items():
             texts.append((scores, *(_told(by_way.get(way), seeds, (scores, way) == best) for way in ways)))
         yield from (f"  {line}" for line in align(texts, frozenset({0})))

@@ -10,6 +10,7 @@ folder, as in ``er/photos/500``.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -142,8 +143,8 @@ def _changes(values: dict[str, Any], key: str = "") -> Iterator[str]:
 def parse_all(
     texts: list[str], data: str | None = None, memory: int | None = None, folder: str | None = None
 ) -> Iterator[Cell]:
-    """The cells of comma-separated names, each once, in the order given."""
-    names = [name for text in texts for name in text.split(",") if name.strip()]
+    """The cells of comma-separated names, each once, in the order given; commas in brackets are part of a value."""
+    names = [name for text in texts for name in re.split(r",(?![^\[{]*[\]}])", text) if name.strip()]
     yield from dict.fromkeys(parse(name, data, memory, folder) for name in names)
 
 

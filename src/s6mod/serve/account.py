@@ -48,16 +48,17 @@ class Account:
         self.tally.count_hits(classes.numbers(list(labels), len(labels)), hits)
         self._since += 1
         if self._since >= self._stride:
-            window = self.tally.window
-            self.curve.append((number, round(100 * sum(hit for _, hit in window) / len(window), 2)))
+            self.curve.append((number, round(self._windowed(), 2)))
             self._since = 0
         if len(self.curve) > MOST_POINTS:
             self.curve, self._stride = self.curve[1::2], 2 * self._stride
 
     def accuracy(self) -> float | None:
         """Windowed, in percent; None while too few images were tested."""
-        window = self.tally.window
-        return 100 * sum(hit for _, hit in window) / len(window) if len(window) >= ENOUGH else None
+        return self._windowed() if len(self.tally.window) >= ENOUGH else None
+
+    def _windowed(self) -> float:
+        return 100 * sum(hit for _, hit in self.tally.window) / len(self.tally.window)
 
     def told(self, classes: Classes) -> Prequential:
         """All figures as they are now."""

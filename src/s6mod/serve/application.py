@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.datastructures import Headers, UploadFile
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from s6mod._version import __version__
@@ -29,13 +30,15 @@ from s6mod.serve.settings import RefusedError, too_much
 
 WORKERS = 4  # threads that predict, and as many for all else: who predicts waits for no disk
 WATCHERS = 32  # pages that are live at once
-OPEN = ("/", "/healthz")  # paths that need no token
+OPEN = ("/", "/healthz", "/docs", "/openapi.json")  # paths that need no token: they tell nothing of the learner
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 NPY = ("application/x-npy", "application/octet-stream")
 POLICY = (  # of the page: nothing comes from elsewhere, and nothing goes there
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+PATIENCE = 60.0  # seconds in which a request must have come
+UNREAD = (401, 403, 408, 413)  # answers after which the rest of a request is not read
 TEXT = 2**20  # bytes of one field of a form that is no file
 
 _IMAGES = {"type": "array", "items": {}, "description": "nested lists of numbers, or image files in base64"}
@@ -198,12 +201,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
 
     @app.exception_handler(S6modError)
     async def refused(_: Request, error: S6modError) -> JSONResponse:
-        if not isinstance(error, RefusedError):
-            return _told(400, str(error))
-        answer = _told(error.status, str(error), error.retry)
-        if error.status == 413:
-            answer.headers["Connection"] = "close"  # the rest of it is not read
-        return answer
+        return _refusal(error) if isinstance(error, RefusedError) else _told(400, str(error))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> JSONResponse:
@@ -236,7 +234,7 @@ class _Door:
     def __init__(
         self, app: ASGIApp, service: Service, token: str | None, metrics: Metrics, paths: frozenset[str]
     ) -> None:
-        self.app, self.token, self.metrics, self.paths = app, token, metrics, paths
+        self.app, self.service, self.token, self.metrics, self.paths = app, service, token, metrics, paths
         self.most = service.limits.body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -244,11 +242,18 @@ class _Door:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
-        begin, status, taken = time.perf_counter(), 500, 0
+        begin, status, taken, whole = time.perf_counter(), 500, 0, False
 
         async def limited() -> Message:
-            nonlocal taken
-            message = await receive()
+            nonlocal taken, whole
+            try:
+                async with asyncio.timeout(None if whole else PATIENCE + begin - time.perf_counter()):
+                    message = await receive()
+            except TimeoutError:
+                raise RefusedError(
+                    408, f"expected all of a request in {PATIENCE:.0f} seconds, got a part; send it again"
+                ) from None
+            whole = not message.get("more_body", False)
             taken += len(message.get("body", b""))
             if taken > self.most:
                 raise self._too_long()
@@ -265,9 +270,15 @@ class _Door:
             self._check(headers, path)
             await self.app(scope, limited, noted)
         except RefusedError as error:
-            answer = _told(error.status, str(error), error.retry)
-            answer.headers["Connection"] = "close"  # what else it would send is not read
-            await answer(scope, receive, noted)
+            await _refusal(error)(scope, receive, noted)
+        except ClientDisconnect:  # nobody is there to be told
+            status = 499
+        except asyncio.CancelledError:  # by uvicorn, of what has not come, or is not read, when the service ends
+            if not self.service.host.stopping:
+                raise
+            if status == 500:  # nothing was answered yet
+                ending = RefusedError(503, "expected a request before the end, got a part; send it again", 5)
+                await _refusal(ending)(scope, receive, noted)
         finally:
             known = path if path in self.paths else "/learn/{id}" if path.startswith("/learn/") else "other"
             if known != "/events":
@@ -299,23 +310,27 @@ class _Door:
 async def _sent(request: Request, service: Service) -> Sent:
     """What a request brings, before it is decoded."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    query = request.query_params
+    if kind in ("application/json", "multipart/form-data") and {"labels", "id"} & set(query):
+        raise InputError("expected labels and id in the body, got some in the address; send them with the images")
     if kind == "application/json":
         return await asyncio.to_thread(decode.from_json, await request.body())
     if kind == "multipart/form-data":
         most = service.limits.images + 1
         async with request.form(max_files=most, max_fields=most + 8, max_part_size=TEXT) as form:
-            if strange := set(form) - {"images", "labels", "id"}:
-                raise InputError(f"expected the fields images, labels and id, got {min(strange)[:40]!r}; leave it out")
-            files = [
-                (each.filename or "a file", await each.read())
-                for each in form.getlist("images")
-                if isinstance(each, UploadFile)
-            ]
-            texts = [each for each in form.getlist("labels") if isinstance(each, str)]
-            id = form.get("id")
-            return decode.from_files(files, texts, id if isinstance(id, str) else None)
+            files: list[tuple[str, bytes]] = []
+            texts: dict[str, list[str]] = {"labels": [], "id": []}
+            for name, each in form.multi_items():
+                if name == "images" and isinstance(each, UploadFile):
+                    files.append((each.filename or "a file", await each.read()))
+                elif name in texts and isinstance(each, str):
+                    texts[name].append(each)
+                else:
+                    raise InputError(
+                        f"expected images as files, labels and id as texts, got {name[:40]!r}; leave it out or mend it"
+                    )
+            return decode.from_files(files, texts["labels"], texts["id"][-1] if texts["id"] else None)
     if kind in NPY or kind.startswith("image/"):
-        query = request.query_params
         body = await request.body()
         return decode.from_files([("the body", body)] if body else [], query.getlist("labels"), query.get("id"))
     raise RefusedError(
@@ -336,8 +351,14 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
 
 
+def _refusal(error: RefusedError) -> JSONResponse:
+    return _told(error.status, str(error), error.retry)
+
+
 def _told(status: int, sentence: str, retry: int | None = None) -> JSONResponse:
     headers = {} if retry is None else {"Retry-After": str(retry)}
-    return JSONResponse(
-        {"error": sentence}, status, headers | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
-    )
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status in UNREAD:
+        headers["Connection"] = "close"
+    return JSONResponse({"error": sentence}, status, headers)

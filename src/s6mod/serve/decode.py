@@ -140,9 +140,14 @@ def _of_arrays(given: Any, size: tuple[int, int], limits: Limits) -> Images:
         _check_number(len(given), limits)
         return np.concatenate([_of_text(each, f"images[{n}]", size, limits) for n, each in enumerate(given)])
     try:
-        array = np.array(given)
+        array = np.array(given, dtype=object)  # or one long text would give every number its length
+        kinds = set(map(type, array.flat))
+        if kinds <= {int, float}:
+            array = array.astype(float if float in kinds else int)
     except (ValueError, OverflowError):
-        raise InputError("expected images of one shape, got lists of several; send each as files or npy") from None
+        kinds = {list}
+    if list in kinds:
+        raise InputError("expected images of one shape, got lists of several; send each as files or npy")
     return _resized(array, size, limits)
 
 

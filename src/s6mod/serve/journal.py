@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, Literal
 
 from s6mod.errors import CheckpointError
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS journal (
   note TEXT                -- why it has no effect: a batch that was refused, a snapshot that was removed
 ) STRICT
 """
-COLUMNS = "number, id, kind, time, said, images, digest, unlearned, note"
+ROWS = "SELECT number, id, kind, time, said, images, digest, unlearned, note FROM journal WHERE "
+EFFECTIVE = "unlearned IS NULL AND note IS NULL"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Journal:
     """The rows of one service; threads may share it."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self.path = path
         try:
             self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -98,96 +99,79 @@ class Journal:
         digest = sha256(b"\0".join((kind.encode(), sent.encode(), images or b""))).hexdigest()
         with self._lock, self._file:
             self._file.execute("BEGIN IMMEDIATE")
-            first = self._one("id = ?", id)
+            first = self.find(id)
             if first is not None:
                 if first.digest != digest:
                     raise RefusedError(
                         409, f"expected what was sent under id {id!r} before, got something else; choose a new id"
                     )
                 return first
-            if kind == "rollback" and said["to"] not in self._there():
+            if kind == "rollback" and said["to"] not in {row.number for row in self.snapshots()}:
                 raise RefusedError(404, f"expected a snapshot that is there, got {said['to']}; see GET /snapshots")
-            values = (id, kind, time.time(), text, images, digest)
-            made = self._file.execute(
-                "INSERT INTO journal (id, kind, time, said, images, digest) VALUES (?, ?, ?, ?, ?, ?)", values
-            )
-            if kind == "rollback":
-                self._file.execute(  # also earlier rollbacks: their snapshots may be among what is undone
-                    "UPDATE journal SET unlearned = ? WHERE number > ? AND number < ? AND unlearned IS NULL",
-                    (made.lastrowid, said["to"], made.lastrowid),
-                )
-            row = self._one("number = ?", made.lastrowid)
+            self._ask(
+                "INSERT INTO journal (id, kind, time, said, images, digest) VALUES (?, ?, ?, ?, ?, ?)",
+                id, kind, time.time(), text, images, digest,
+            )  # fmt: skip
+            row = self.find(id)
             assert row is not None
+            if kind == "rollback":
+                self._ask(  # also earlier rollbacks: their snapshots may be among what is undone
+                    "UPDATE journal SET unlearned = ? WHERE number > ? AND number < ? AND unlearned IS NULL",
+                    row.number, said["to"], row.number,
+                )  # fmt: skip
             return row
 
     # --- what the writer asks ---------------------------------------------------------------------------------
 
     def after(self, number: int) -> Row | None:
         """The next row that has an effect."""
-        with self._lock:
-            return self._one("number > ? AND unlearned IS NULL AND note IS NULL ORDER BY number LIMIT 1", number)
+        return next(iter(self._rows(f"number > ? AND {EFFECTIVE} ORDER BY number LIMIT 1", number)), None)
 
     def waiting(self, number: int) -> int:
         """Batches after that number that are to be learned."""
-        return self._count("kind = 'learn' AND number > ? AND unlearned IS NULL AND note IS NULL", number)
+        return self._count(f"kind = 'learn' AND number > ? AND {EFFECTIVE}", number)
 
     def labels_after(self, number: int) -> set[Name]:
         """All labels in them."""
-        where = "kind = 'learn' AND number > ? AND unlearned IS NULL AND note IS NULL"
-        with self._lock:
-            found = self._file.execute(f"SELECT said FROM journal WHERE {where}", (number,)).fetchall()  # noqa: S608
+        where = f"kind = 'learn' AND number > ? AND {EFFECTIVE}"
+        found = self._ask(f"SELECT said FROM journal WHERE {where}", number)  # noqa: S608
         return {label for (text,) in found for label in json.loads(text)}
 
     def rollbacks_after(self, number: int) -> set[int]:
         """Where they go to: these snapshots are still needed."""
-        with self._lock:
-            where = "SELECT said FROM journal WHERE kind = 'rollback' AND number > ? AND unlearned IS NULL"
-            return {int(json.loads(text)["to"]) for (text,) in self._file.execute(where, (number,))}
+        return {row.said["to"] for row in self._rows("kind = 'rollback' AND number > ? AND unlearned IS NULL", number)}
 
     def note(self, number: int, sentence: str) -> None:
         """Say why a row has no effect."""
-        with self._lock:
-            self._file.execute("UPDATE journal SET note = ? WHERE number = ?", (sentence, number))
+        self._ask("UPDATE journal SET note = ? WHERE number = ?", sentence, number)
 
     def describe(self, number: int, figures: dict[str, Any]) -> None:
         """Say what a snapshot holds."""
-        with self._lock:
-            self._file.execute("UPDATE journal SET said = ? WHERE number = ?", (json.dumps(figures), number))
+        self._ask("UPDATE journal SET said = ? WHERE number = ?", json.dumps(figures), number)
 
     def drop_images(self, start: int, stop: int) -> None:
         """Of batches in this range that were learned, or refused; their ids are still known."""
-        with self._lock:
-            self._file.execute(
-                "UPDATE journal SET images = NULL WHERE number >= ? AND number < ? AND unlearned IS NULL",
-                (start, stop),
-            )
+        self._ask(
+            "UPDATE journal SET images = NULL WHERE number >= ? AND number < ? AND unlearned IS NULL", start, stop
+        )
 
     # --- what is told -----------------------------------------------------------------------------------------
 
     def find(self, id: str) -> Row | None:
         """The row of that id."""
-        with self._lock:
-            return self._one("id = ?", id)
+        return next(iter(self._rows("id = ?", id)), None)
 
     def snapshots(self) -> list[Row]:
         """Those that are there or will be when the writer comes to them, oldest first."""
-        with self._lock:
-            numbers = self._there()
-            return [row for number in numbers if (row := self._one("number = ?", number)) is not None]
+        return self._rows(f"kind = 'snapshot' AND {EFFECTIVE} ORDER BY number")
 
     def rollbacks(self, most: int = 50) -> list[Row]:
         """The latest, oldest first."""
-        with self._lock:
-            found = self._file.execute(
-                f"SELECT {COLUMNS} FROM journal WHERE kind = 'rollback' ORDER BY number DESC LIMIT ?",  # noqa: S608
-                (most,),
-            ).fetchall()
-        return [_row(values) for values in reversed(found)]
+        return self._rows("kind = 'rollback' ORDER BY number DESC LIMIT ?", most)[::-1]
 
     def last(self) -> int:
         """The number of the latest row; 0: there is none."""
-        with self._lock:
-            return int(self._file.execute("SELECT coalesce(max(number), 0) FROM journal").fetchone()[0])
+        return int(self._ask("SELECT coalesce(max(number), 0) FROM journal")[0][0])
 
     def unlearned(self) -> int:
         """Batches that rollbacks have undone."""
@@ -198,19 +182,15 @@ class Journal:
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
-    def _there(self) -> list[int]:
-        where = "kind = 'snapshot' AND unlearned IS NULL AND note IS NULL ORDER BY number"
-        return [number for (number,) in self._file.execute(f"SELECT number FROM journal WHERE {where}")]  # noqa: S608
-
     def _count(self, where: str, *values: Any) -> int:
+        return int(self._ask(f"SELECT count(*) FROM journal WHERE {where}", *values)[0][0])  # noqa: S608
+
+    def _rows(self, where: str, *values: Any) -> list[Row]:
+        return [
+            Row(number, id, kind, moment, json.loads(said), *rest)
+            for number, id, kind, moment, said, *rest in self._ask(ROWS + where, *values)
+        ]
+
+    def _ask(self, sentence: str, *values: Any) -> list[Any]:
         with self._lock:
-            return int(self._file.execute(f"SELECT count(*) FROM journal WHERE {where}", values).fetchone()[0])  # noqa: S608
-
-    def _one(self, where: str, *values: Any) -> Row | None:
-        found = self._file.execute(f"SELECT {COLUMNS} FROM journal WHERE {where}", values).fetchone()  # noqa: S608
-        return None if found is None else _row(found)
-
-
-def _row(values: Sequence[Any]) -> Row:
-    number, id, kind, moment, said, images, digest, unlearned, note = values
-    return Row(number, id, kind, moment, json.loads(said), images, digest, unlearned, note)
+            return self._file.execute(sentence, values).fetchall()

@@ -54,8 +54,10 @@ class Reader:
                 continue
             try:
                 self.shown = shown(read(self.files.checkpoint, self._device))
-            except S6modError as error:  # half of a copy, say: the next look may find it whole
-                print(f"no newer checkpoint: {error}", file=sys.stderr)
-                self.trouble = str(error)
+            except Exception as error:  # half of a copy, little memory: the next look may find it whole
+                trouble = str(error) if isinstance(error, S6modError) else f"{type(error).__name__}: {error}"
+                if trouble != self.trouble:
+                    print(f"no newer checkpoint: {trouble}", file=sys.stderr)
+                self.trouble = trouble
             else:
                 self._seen, self.trouble = mark, None

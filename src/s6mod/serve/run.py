@@ -31,8 +31,8 @@ def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) ->
     files = ServiceFiles(folder)
     if has_state(files.checkpoint):
         return False
-    # A first start that was killed may have left a checkpoint without a state.
-    if folder.exists() and any(each != files.checkpoint for each in folder.iterdir()):
+    # A first start that was killed may have left a checkpoint without a state; a fresh disk has a folder of its own.
+    if folder.exists() and {each.name for each in folder.iterdir()} - {files.checkpoint.name, "lost+found"}:
         raise ConfigError(
             f"expected a service's folder or an empty one, got {folder}, which holds something else; choose another, "
             "and give a learner with --from"
@@ -82,11 +82,12 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     say(f"http://{host}:{listening.getsockname()[1]}")
     gc.freeze()  # what was imported stays; a full collection over it would hold all threads for a tenth of a second
     _Server(config, service).run([listening])
+    gc.unfreeze()  # or libraries would tell of leaks at the end
     return 1 if service.host.failure or service.host.trouble else 0
 
 
 class _Server(uvicorn.Server):
-    """Tells the service as soon as it is asked to end, so that live pages let go. A second signal waits for nobody."""
+    """Tells the service as soon as it is asked to end, so that live pages let go."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -94,7 +95,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """A signal came. uvicorn's own would raise it again at the end, before anything is saved."""
-        self.force_exit = self.should_exit
+        if self.should_exit:
+            os._exit(128 + sig)  # the second waits for nobody; it is as a kill, after which nothing is lost
         self.should_exit = self._service.host.stopping = True
 
 

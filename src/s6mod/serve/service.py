@@ -12,7 +12,6 @@ from s6mod.data.images import RESIZING
 from s6mod.errors import InputError
 from s6mod.serve import decode
 from s6mod.serve.decode import Batch, Sent
-from s6mod.serve.journal import Row
 from s6mod.serve.predictions import Predictions
 from s6mod.serve.reader import Reader
 from s6mod.serve.settings import Limits, RefusedError
@@ -28,7 +27,7 @@ class Service:
     """A writer or a reader, and the latest predictions. Any thread may call it."""
 
     def __init__(self, host: Writer | Reader, limits: Limits) -> None:
-        self.host, self.limits = host, limits
+        self.host, self.limits, self.size = host, limits, host.size  # height and width of all images
         self.predictions = Predictions(max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size)))))
         self.begun = time.time()
 
@@ -44,11 +43,6 @@ class Service:
         if isinstance(self.host, Writer):
             with suppress(OSError):  # a full disk; they are worth no failure
                 self.predictions.save(self.host.files.predictions)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of all images."""
-        return self.host.state.size if isinstance(self.host, Writer) else self.host.size
 
     @property
     def writer(self) -> Writer:
@@ -68,7 +62,9 @@ class Service:
         if published is None:
             raise RefusedError(409, "expected a learner that has learned, got one that has seen nothing; learn first")
         shares = np.asarray(published.predict_proba(given.images))  # (N, classes)
-        names = names_of(published)
+        if not np.isfinite(shares).all():
+            raise RefusedError(503, "expected finite probabilities, got others: the learner has diverged; roll it back")
+        names = names_of(published.classes)
         best = (-shares).argsort(1, kind="stable")[:, :top]
         found = [
             [(names[c], round(float(share[c]), 6)) for c in order] for order, share in zip(best, shares, strict=True)
@@ -90,10 +86,14 @@ class Service:
         if not 0 < len(sent.predictions) <= self.limits.images:
             raise InputError(f"expected 1 to {self.limits.images} predictions, got {len(sent.predictions)}; send some")
         labels, id = decode.labels_of(sent.labels, len(sent.predictions)), decode.id_of(sent.id)
-        first = writer.journal.find(id)
-        if first is not None and first.said == labels:  # its images may be forgotten by now
-            return first.answer()
-        return writer.accept(Batch(self.predictions.images(sent.predictions), labels, id))
+        try:
+            images = self.predictions.images(sent.predictions)
+        except RefusedError:
+            first = writer.journal.find(id)
+            if first is None or first.said != labels:
+                raise
+            return first.answer()  # its images are forgotten by now
+        return writer.accept(Batch(images, labels, id))
 
     def batch(self, id: str) -> dict[str, Any]:
         """What has become of a batch."""
@@ -147,17 +147,11 @@ class Service:
         """Those that one can go back to, and the rollbacks there were."""
         journal, learned = self.writer.journal, self.writer.state.number
         return {
-            "snapshots": [_snapshot(row, learned) for row in journal.snapshots()],
-            "rollbacks": [
-                {
-                    "number": row.number,
-                    "id": row.id,
-                    "time": row.time,
-                    "snapshot": row.said["to"],
-                    "why": row.said["why"],
-                }
-                for row in journal.rollbacks()
+            "snapshots": [
+                {**row.answer(), "time": row.time, "there": row.number <= learned, **row.said}
+                for row in journal.snapshots()
             ],
+            "rollbacks": [{**row.answer(), "time": row.time, "why": row.said["why"]} for row in journal.rollbacks()],
         }
 
     def memory(self) -> list[dict[str, Any]]:
@@ -201,7 +195,3 @@ class Service:
                 "step_seconds": ("Seconds for one batch, of late.", told["step_seconds"]),
             }  # fmt: skip
         return found
-
-
-def _snapshot(row: Row, learned: int) -> dict[str, Any]:
-    return {"number": row.number, "id": row.id, "time": row.time, "there": row.number <= learned, **row.said}

@@ -24,7 +24,7 @@ class Rules:
 
     checkpoint_seconds: float = 30.0  # between two checkpoints, while there is something new
     drain_seconds: float = 20.0  # for what still waits when the service is asked to end
-    snapshot_every: int | None = 1000  # batches learned
+    snapshot_every: int = 1000  # batches learned; 0: never
     snapshots: int = 20  # the newest that are kept
     fall: float | None = None  # points of windowed accuracy below the best snapshot at which to go back to it
 

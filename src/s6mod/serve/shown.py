@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from s6mod.learner import Learner
-from s6mod.learner.classes import Name
+from s6mod.learner.classes import Classes, Name
 from s6mod.learner.published import Published
 from s6mod.serve.state import State
 
@@ -41,14 +40,21 @@ class Shown:
 def shown(state: State) -> Shown:
     """By the thread that learns, between two batches; makes the copy that predicts."""
     learner, account = state.learner, state.account
+    tested = account.told(learner.classes)
+    accuracy = {
+        "tested": tested.images,
+        "overall": _rounded(tested.accuracy),
+        "windowed": _rounded(tested.windowed),
+        "decayed": _rounded(tested.decayed),
+    }
     config = learner.config
     words = " + ".join(part.name for part in (config.method, config.branch, config.teacher) if part is not None)
     if learner.steps == 0:
         room = {"held": 0, "room": config.memory_size}
-        return Shown(None, state.number, words, 0, _accuracy(state), [], [], room, [], None)
-    memory, labels = learner.memory, _names(learner)
+        return Shown(None, state.number, words, 0, accuracy, [], [], room, [], None)
+    memory, names = learner.memory, names_of(learner.classes)
+    labels = {number: names[number] for number in learner.task.seen}  # of the classes that came
     held = memory.labels[: len(memory)]
-    tested = account.told(learner.classes)
     classes = [
         {
             "label": label,
@@ -65,16 +71,14 @@ def shown(state: State) -> Shown:
         samples += [(label, image.numpy()) for image in memory.images[rows.to(memory.device)].cpu()]
     room = {"held": len(memory), "room": memory.size}
     routing = _routing(learner.figures(), labels)
-    published = learner.publish()
     curve = list(account.curve)
     return Shown(
-        published, state.number, words, learner.steps, _accuracy(state), classes, curve, room, samples, routing
+        learner.publish(), state.number, words, learner.steps, accuracy, classes, curve, room, samples, routing
     )
 
 
-def names_of(published: Published) -> Sequence[Name]:
-    """The label of each column of its probabilities."""
-    classes = published.classes
+def names_of(classes: Classes) -> Sequence[Name]:
+    """The label of each column of a score table."""
     return classes.names if classes.fixed is None else range(classes.fixed)
 
 
@@ -83,22 +87,6 @@ def picture(image: NDArray[np.uint8]) -> str:
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-
-
-def _names(learner: Learner) -> dict[int, Name]:
-    """Labels of the classes that came, by the number of their output."""
-    names = learner.classes.names if learner.classes.fixed is None else range(learner.classes.fixed)
-    return {number: names[number] for number in learner.task.seen}
-
-
-def _accuracy(state: State) -> dict[str, float | int | None]:
-    told = state.account.told(state.learner.classes)
-    return {
-        "tested": told.images,
-        "overall": _rounded(told.accuracy),
-        "windowed": _rounded(told.windowed),
-        "decayed": _rounded(told.decayed),
-    }
 
 
 def _routing(figures: dict[str, Tensor], labels: dict[int, Name]) -> dict[str, Any] | None:

@@ -23,7 +23,6 @@ class ServiceFiles:
     """Where the parts of a service lie."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.checkpoint = RunFiles(folder).checkpoint  # so that the folder opens as a learner
         self.journal = folder / "journal.db"
         self.snapshots = folder / "snapshots"

@@ -6,6 +6,7 @@ special case. A rollback loads its snapshot.
 
 import math
 import shutil
+import sqlite3
 import sys
 import time
 import traceback
@@ -43,6 +44,7 @@ class Writer:
             raise ConfigError(f"expected no other service in {folder}, got one; use --read-only to follow it")
         self._handle = handle
         self.state = read(self.files.checkpoint, device)
+        self.size = self.state.size
         self.journal = Journal(self.files.journal)
         if self.journal.last() < self.state.number:
             raise CheckpointError(
@@ -60,7 +62,6 @@ class Writer:
         self._dropped = 0  # images of batches below are dropped
         self._copied_at, self._copy_seconds = time.monotonic(), 0.0
         self._accepting, self._came = Lock(), Condition()
-        self._known: set[Name] | None = None  # classes of all that was accepted
         if self.journal.last() == 0:
             self.journal.snapshot("start")
         self.shown: Shown = shown(self.state)
@@ -90,8 +91,6 @@ class Writer:
                 self._check_room()
                 self._check_classes(batch.labels)
             row = self.journal.learn(batch.id, batch.labels, batch.images.tobytes())
-            if self._known is not None:
-                self._known |= set(batch.labels)
         return self._told(row)
 
     def take_snapshot(self, id: str) -> dict[str, Any]:
@@ -105,11 +104,9 @@ class Writer:
         return self._told(self.journal.snapshot(id))
 
     def roll_back(self, id: str, to: int, why: str = "asked") -> dict[str, Any]:
-        """To a snapshot."""
-        self._check_alive()
+        """To a snapshot; also where learning has stopped, since it may undo what a restart would stop at again."""
         with self._accepting:
             row = self.journal.rollback(id, to, why)
-            self._known = None
         return self._told(row)
 
     @property
@@ -141,18 +138,17 @@ class Writer:
 
     def _check_classes(self, labels: list[Name]) -> None:
         """Refuse what the learner could not learn."""
-        fixed = self.state.learner.classes.fixed
+        state = self.state
+        fixed, known = state.learner.classes.fixed, set(state.learner.classes.names)
         if fixed is not None:
             for position, label in enumerate(labels):
                 if not (isinstance(label, int) and 0 <= label < fixed):
                     raise InputError(
                         f"expected labels in 0..{fixed - 1}, got {label!r} at position {position}; renumber the classes"
                     )
-            return
-        if self._known is None:
-            state = self.state
-            self._known = {*state.learner.classes.names, *self.journal.labels_after(state.number)}
-        if len(self._known | set(labels)) > self.limits.classes:
+        elif not known.issuperset(labels) and (
+            len(known.union(labels, self.journal.labels_after(state.number))) > self.limits.classes
+        ):
             raise InputError(
                 f"expected at most {self.limits.classes} classes, got one more; check the labels or raise --max-classes"
             )
@@ -204,8 +200,7 @@ class Writer:
         begin = time.monotonic()
         learner, account = self.state.learner, self.state.account
         assert row.images is not None
-        height, width = self.state.size
-        images = np.frombuffer(row.images, np.uint8).reshape(len(row.said), 3, height, width)
+        images = np.frombuffer(row.images, np.uint8).reshape(len(row.said), 3, *self.size)
         published = self.shown.published
         try:
             hits = None if published is None else right(published.predict(images), row.said)
@@ -216,8 +211,9 @@ class Writer:
             self.journal.note(row.number, str(error))
         else:
             account.count(row.number, row.said, learner.classes, hits)
-            if self.rules.snapshot_every is not None and learner.steps % self.rules.snapshot_every == 0:
-                self.journal.snapshot(f"after {learner.steps} batches, row {row.number}")
+            if self.rules.snapshot_every and learner.steps % self.rules.snapshot_every == 0:
+                with suppress(RefusedError):  # a client has taken the id
+                    self.journal.snapshot(f"after {learner.steps} batches, row {row.number}")
         self.state = self.state.at(row.number)
         now = time.monotonic()
         self.step_seconds += 0.1 * (now - begin - self.step_seconds)
@@ -230,32 +226,32 @@ class Writer:
         now = self.state.account.accuracy()
         if self.rules.fall is None or now is None:
             return
-        figures = [(row.said.get("accuracy"), row.number) for row in self.journal.snapshots()]
-        best, number = max(((each, number) for each, number in figures if each is not None), default=(0.0, 0))
+        # A replay knows later ones.
+        rows = [row for row in self.journal.snapshots() if row.number <= self.state.number]
+        figures = [(row.said["accuracy"], row.number) for row in rows if row.said.get("accuracy") is not None]
+        best, number = max(figures, default=(0.0, 0))
         if best - now > self.rules.fall:
             why = f"accuracy fell from {best:.1f} to {now:.1f}"
-            with self._accepting:
+            with self._accepting, suppress(RefusedError):  # as above
                 self.journal.rollback(f"fall at row {self.state.number}", number, why)
-                self._known = None
 
     def _take_snapshot(self, row: Row) -> None:
-        self.state = self.state.at(row.number)
+        state = self.state.at(row.number)
         try:
-            self.state.snapshot().write(self.files.snapshot(row.number))
+            state.snapshot().write(self.files.snapshot(row.number))
         except CheckpointError as error:  # a full disk
             with self._accepting:
                 if row.number in self.journal.rollbacks_after(row.number):
                     raise
                 self.journal.note(row.number, str(error))
-            return
-        learner, accuracy = self.state.learner, self.state.account.accuracy()
-        figures = {"batches": learner.steps, "classes": len(learner.classes_)}
-        self.journal.describe(row.number, figures | {"accuracy": None if accuracy is None else round(accuracy, 2)})
+        else:
+            learner, accuracy = state.learner, state.account.accuracy()
+            figures = {"batches": learner.steps, "classes": len(learner.classes_)}
+            self.journal.describe(row.number, figures | {"accuracy": None if accuracy is None else round(accuracy, 2)})
+        self.state = state
 
     def _roll_back(self, row: Row) -> None:
-        state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
-        with self._accepting:
-            self.state, self._known = state, None
+        self.state = read(self.files.snapshot(row.said["to"]), self._device).at(row.number)
         self._publish()
         self._saved_at = -math.inf  # what was undone need not be undone again
 
@@ -281,7 +277,7 @@ class Writer:
             self._disk.wait()
             before, self.saved, self.trouble = self.saved, self._writing, None
             self._tidy(before)
-        except CheckpointError as error:  # the journal has it all; the next one may succeed
+        except (CheckpointError, sqlite3.Error) as error:  # the journal has it all; the next one may succeed
             self.trouble = str(error)
             print(f"no checkpoint: {error}", file=sys.stderr)
         self._writing = None
