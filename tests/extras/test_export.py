@@ -1,7 +1,7 @@
 """Exports in onnxruntime and in torch: the same answers as the learner, in every way to predict.
 
 An export takes seconds. What differs between methods is the network, the preparation and the score tables: each stands
-here once. ``benchmarks/export.py --grid`` goes through all methods with and without S6MOD.
+here once, and every method once. ``benchmarks/export.py --grid`` goes through all methods with and without S6MOD.
 """
 
 import copy
@@ -20,6 +20,7 @@ from learners import batch, run, small
 from s6mod.engine.evaluate import Predictor
 from s6mod.errors import DataError, InputError
 from s6mod.export import torch_file
+from s6mod.methods import methods
 from s6mod.runs.model import open_model
 
 onnx = pytest.importorskip("onnx")
@@ -74,6 +75,14 @@ def test_onnxruntime_answers_like_the_learner_for_any_number_of_images(name, tmp
         np.testing.assert_allclose(probabilities, learner.predict_proba(images.numpy()), atol=1e-4)
     assert done.metadata.scores == learner.primary
     assert done.metadata.candidates == (learner.task.seen if options.get("predict_among") else list(range(6)))
+
+
+@pytest.mark.parametrize("name", sorted(methods.registered(outside=False)))
+def test_onnxruntime_answers_like_every_method_with_s6mod_where_it_takes_one(name, tmp_path):
+    learner = run(small(name, {"name": "s6mod"} if methods[name].has_logits else None, average=0.9), 0, 4)
+    learner.export(tmp_path / "model.onnx")
+    session, images = onnxruntime.InferenceSession(tmp_path / "model.onnx"), batch(99, (0, 1), 3)[0]
+    close(torch.from_numpy(session.run(None, {"images": images.numpy()})[2]), learner.scores(images)[learner.primary])
 
 
 @pytest.mark.parametrize("name", ["all experts, normalised images", "a pair with all there is"])
