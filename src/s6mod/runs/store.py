@@ -191,12 +191,12 @@ def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
     def read(run: StoredRun) -> str:
         return repr([value for key, value in run.config["data"].items() if key != "root"])
 
-    contents = defaultdict(set)
+    fingerprints = defaultdict(set)
     for run in runs:
-        contents[read(run)].add(run.own_data)
+        fingerprints[read(run)].add(run.own_data)
 
     def named(run: StoredRun) -> StoredRun:
-        if len(contents[read(run)]) == 1:
+        if len(fingerprints[read(run)]) == 1:
             return run
         data = run.config["data"]
         return replace(run, config=run.config | {"data": data | {"name": f"{data['name']}-{str(run.own_data)[:6]}"}})
