@@ -25,7 +25,7 @@ from s6mod.data.streams import StreamPlan, make_plan
 from s6mod.engine.checkpoint import Writer, has_state
 from s6mod.engine.evaluate import ENSEMBLE
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import clear_aside, parse_json, write_whole
+from s6mod.files import clear_aside, read_json, write_whole
 from s6mod.learner import Learner
 from s6mod.metrics import confusion
 from s6mod.runs.alarms import conditions, raise_alarms
@@ -115,7 +115,7 @@ class Run:
         config = config or begun_with
         kept = config.output.model_copy(update={"average": begun_with.output.average})  # it is part of the state
         run = cls(config.model_copy(update={"output": kept}), folder, dataset, watch)
-        begun_on = parse_json(run._files.config.read_text(encoding="utf-8")).get("data")
+        begun_on = read_json(run._files.config).get("data")
         same = run.plan.hash == StreamPlan.load(run._files.stream).hash
         if not same or begun_on != run.fingerprint:
             raise CheckpointError(
