@@ -16,6 +16,7 @@ from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import parse_json
 from s6mod.report.charts import Chart
 from s6mod.run_files import RunFiles
+from s6mod.runs.config import RunConfig
 from s6mod.runs.store import StoredRun, scan
 
 PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
@@ -179,8 +180,6 @@ def _check_percent(rows: Iterable[Sequence[float]]) -> None:
 
 
 def _primary(run: StoredRun) -> str:
-    from s6mod.runs.config import RunConfig  # with torch: only for a run that has not told yet
-
     return RunConfig.parse(run.config).primary
 
 
