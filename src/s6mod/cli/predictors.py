@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from s6mod.cli.app import app, warn_of
+from s6mod.errors import ConfigError
 
 
 @app.command()
@@ -16,7 +17,6 @@ def predictors(
     cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
 ) -> None:
     """Final accuracy by scores, weights and BatchNorm statistics: a table for each cell, mean over seeds."""
-    from s6mod.errors import ConfigError
     from s6mod.paper.predictors import compared, lines
     from s6mod.runs.store import homes, scan
 
