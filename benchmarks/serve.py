@@ -190,7 +190,7 @@ class _Teacher(threading.Thread):
 
 def killed(service: Process, kills: int, seed: int) -> Figures:
     """kill -9 at random moments; then the state must be that of a learner which was never killed."""
-    moments, starts = random.Random(seed), []  # noqa: S311
+    moments, starts = random.Random(seed), []
     starts.append(service.start())
     clients = [_Persistent(service, f"client {each}", seed + each) for each in range(2)]
     for client in clients:
@@ -247,7 +247,7 @@ class _Persistent(threading.Thread):
 
     def __init__(self, service: Process, name: str, seed: int) -> None:
         super().__init__(daemon=True)
-        self.service, self.who, self.random = service, name, random.Random(seed)  # noqa: S311
+        self.service, self.who, self.random = service, name, random.Random(seed)
         self.stop = threading.Event()
         self.told: list[tuple[int, str, Any]] = []  # number, kind, seed of the batch or number of the snapshot
         self._ids: list[tuple[str, int]] = []

@@ -21,7 +21,7 @@ def requests(seed: int, most_body: int) -> Iterator[tuple[str, Bad]]:
     """Without end, each by another seed."""
     while True:
         for name, make in KINDS.items():
-            yield name, make(random.Random(f"{seed} {name}"), most_body)  # noqa: S311
+            yield name, make(random.Random(f"{seed} {name}"), most_body)
         seed += 1
 
 

@@ -5,6 +5,7 @@ A test runs on the CPU, on every machine, unless it is marked ``gpu``: only then
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -43,6 +44,16 @@ def pytest_runtest_setup(item):
         gpu.show()
     else:
         pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture
+def impatient():
+    """A test that waits for ten seconds waits for ever."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for ever"))
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import signal
 import tarfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pytest
 from PIL import Image
 
 from s6mod.data import prepared
+from s6mod.data.acquire import acquire_official
 from s6mod.data.download import Download
 from s6mod.data.official import OFFICIAL
 from s6mod.data.prepared import read_prepared
@@ -222,6 +224,24 @@ def test_two_at_once_do_not_fail_over_each_others_clearing_away(s6mod, root, cif
     monkeypatch.setattr(prepared, "_seal", other_was_faster)
     code, _, err = s6mod("data", "cifar10")
     assert code == 0, err
+    assert os.listdir(root) == ["cifar10.safetensors"]
+
+
+def test_who_wants_what_another_command_is_fetching_waits_and_has_it(root, cifar, web, monkeypatch):
+    md5 = hashlib.md5(cifar.read_bytes()).hexdigest()
+    serve(monkeypatch, "cifar10", Download(f"{web}/{cifar.name}", md5))
+    acquire = functools.partial(acquire_official, OFFICIAL["cifar10"], root, None, False)
+    others, told = [], []
+
+    def progress(*_):
+        if not others:  # the first byte is about to come
+            others.append(pool.submit(acquire, lambda *what: told.append(what)))
+            wait(others, timeout=0.2)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert acquire(progress) == []
+        assert others[0].result() == []
+    assert told == []  # it fetched nothing
     assert os.listdir(root) == ["cifar10.safetensors"]
 
 

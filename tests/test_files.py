@@ -11,7 +11,18 @@ import pytest
 
 from s6mod.data import Dataset, load
 from s6mod.errors import ConfigError
-from s6mod.files import STALE, aside, clear_aside, expanded, parse_json, usable, why_not, write_new, write_whole
+from s6mod.files import (
+    STALE,
+    aside,
+    clear_aside,
+    expanded,
+    parse_json,
+    read_json,
+    usable,
+    why_not,
+    write_new,
+    write_whole,
+)
 from s6mod.learner import Learner
 
 
@@ -145,6 +156,19 @@ def test_json_is_read_however_wide_it_is():
     assert parse_json(json.dumps({"a": rows})) == {"a": rows}
     assert parse_json("[" * 100 + "]" * 100)
     assert parse_json(json.dumps("[" * 200)) == "[" * 200
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pipe_or_a_device_is_not_read(tmp_path):
+    """One might wait for ever, the other fill the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        with pytest.raises(OSError, match="a pipe or a device"):
+            read_json(tmp_path / name)
+    (tmp_path / "file").write_text("[1]")
+    (tmp_path / "link").symlink_to("file")
+    assert read_json(tmp_path / "link") == [1]
 
 
 def test_a_home_that_nobody_has_is_one_sentence(monkeypatch, tmp_path):

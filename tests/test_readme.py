@@ -202,6 +202,15 @@ def test_the_page_on_design_lists_every_room():
     assert sorted(listed) == sorted(rooms + [file.name for file in package.glob("[a-z]*.py")])
 
 
+def test_the_picture_of_the_layers_is_the_contract_that_lint_holds():
+    page = (ROOT / "docs" / "explanation" / "design.md").read_text()
+    picture = [line[4:62].split() for line in page.partition("## Layers")[2].splitlines() if line.startswith("    ")]
+    picture = picture[: picture.index(["helpers"])]
+    [contract] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    *layers, _, _ = contract["layers"]  # the helpers; the version
+    assert picture == [layer.replace("|", "").split() for layer in layers]
+
+
 def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_written():
     text = (ROOT / "docs" / "explanation" / "design.md").read_text()
     verbs = {name: verb for name, verb in vars(Method).items() if inspect.isfunction(verb) and name[0] != "_"}

@@ -91,6 +91,18 @@ def expanded(path: str | Path) -> Path:
         ) from None
 
 
+def plain_file(path: Path) -> Path:
+    """The path, unless it leads to a pipe or a device: those may have no end, and a folder may come from anywhere."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "a pipe or a device", str(path))
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; OSError where there is none to read, ValueError as ``parse_json`` has it."""
+    return parse_json(plain_file(path).read_text(encoding="utf-8"))
+
+
 def parse_json(text: str | bytes) -> Any:
     """What JSON holds; ValueError for anything else, and for what is nested so deeply that nobody could walk it."""
     try:

@@ -209,6 +209,17 @@ def test_a_state_that_is_other_json_is_damaged(tmp_path, content):
         read_state(tmp_path)
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("pattern", ["state.json", "*.safetensors"])
+def test_a_pipe_in_place_of_a_state_is_damage(tmp_path, pattern):
+    write_state(tmp_path, TREE, {})
+    file = next(tmp_path.glob(pattern))
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_state(tmp_path)
+
+
 def test_a_missing_folder_says_so(tmp_path):
     with pytest.raises(CheckpointError, match="check the path"):
         read_state(tmp_path / "nowhere")

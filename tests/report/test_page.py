@@ -454,6 +454,11 @@ def deep_result(folder):
     (folder / "result.json").write_text('{"format": 1, "config": ' + "[" * 100_000)
 
 
+def pipe_of_records(folder):
+    (folder / "records.jsonl").unlink()
+    os.mkfifo(folder / "records.jsonl")
+
+
 def records_with(**parts):
     def damage(folder):
         (folder / "records.jsonl").write_text(json.dumps({"step": 1, "task": 0, **parts}) + "\n")
@@ -470,7 +475,7 @@ def damaged_config(folder):
     "damage",
     [
         damaged_records, records_without_terms, damaged_result, damaged_matrices, ragged_matrices, damaged_config,
-        deep_records, deep_result,
+        deep_records, deep_result, pipe_of_records,
         records_with(kind="task", accuracy={}), records_with(kind="evaluation", accuracy={"head": []}),
         records_with(kind="task", accuracy={"head": [None]}),
         records_with(kind="task", accuracy={"head": [1e308, 1e308]}),
@@ -481,6 +486,7 @@ def damaged_config(folder):
         records_with(kind="confusion", classes=[[0]], counts=[["a"]]),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("impatient")
 def test_a_damaged_run_is_told_in_one_sentence(runs, tmp_path, call, damage):
     folder = shutil.copytree(next(runs.glob("er-*seed0*")), tmp_path / "run")
     damage(folder)

@@ -49,3 +49,11 @@ def test_names_of_many_classes_leave_room_for_the_numbers():
     show_stream(data, stream_config("digits", ["tasks=20"]), 0, None, Console(file=out, width=80))
     rows = [line.split() for line in out.getvalue().splitlines() if "a long name" in line]
     assert [row[:5] for row in rows] == [[str(task), "2", "20", "100", "%"] for task in range(1, 21)]
+
+
+def test_the_name_of_a_class_cannot_command_the_terminal():
+    out, x = io.StringIO(), np.zeros((4, 3, 8, 8), np.uint8)
+    dataset = Dataset.from_arrays(x, [0, 1, 0, 1], x, [0, 1, 0, 1], class_names=["\x1b[2Ja", "b\u202ec"])
+    show_stream(dataset, stream_config("digits", ["tasks=2"]), 0, None, Console(file=out, width=100))
+    assert all(line.isprintable() for line in out.getvalue().split("\n"))
+    assert "\\x1b[2Ja" in out.getvalue()

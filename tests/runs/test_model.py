@@ -74,6 +74,16 @@ def test_what_cannot_predict_is_told(place, tmp_path):
             files_of([missing])
 
 
+def test_a_file_that_could_run_code_is_refused_unread(place, call, monkeypatch):
+    file = place / "model.pt2"
+    file.write_bytes(b"PK")
+    monkeypatch.setattr("torch.export.load", pytest.fail)
+    code, out, err = call("predict", file, place / "images")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "got " + str(file) in err
+    assert "export to .onnx" in err
+
+
 def test_predict_prints_a_table_csv_or_json(place, call):
     images = place / "images"
     code, out, _ = call("predict", place / "learner", images)

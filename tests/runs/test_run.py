@@ -495,7 +495,7 @@ def test_a_run_that_cannot_be_begun_or_resumed_lets_go_of_its_folder(tmp_path, d
             Run.begin(quick(), tmp_path, digits)
     assert not held(tmp_path), begun
     start(quick(), tmp_path, digits)
-    monkeypatch.setattr(Run, "_restore", fail)
+    monkeypatch.setattr("s6mod.runs.run.restore", fail)
     with pytest.raises(RuntimeError) as resumed:
         Run.resume(tmp_path, digits)
     assert not held(tmp_path), resumed

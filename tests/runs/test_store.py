@@ -196,6 +196,18 @@ def test_one_file_nested_beyond_reason_is_one_sentence_and_the_others_are_listed
     assert "1 run: 1 finished" in out
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("name", ["result.json", "config.json"])
+def test_a_pipe_in_the_folder_of_a_run_is_one_sentence_and_the_others_are_listed(tmp_path, write_run, call, name):
+    write_run(tmp_path, "er/digits", accuracy=30.0)
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / name)
+    code, out, err = call("runs", tmp_path)
+    assert (code, err.count("\n")) == (0, 1)
+    assert str(tmp_path / "run" / name) in err
+    assert "1 run: 1 finished" in out
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torture.fuzz import NUMBERS, SCALARS, TREES, damaged, edited, fuzz, refuses
 from torture.victims import RECORDS
 
 X = batch(7, (0, 1))[0]
+PIPE = None  # as the content of a file
 
 
 def checkpoints(round: Round) -> None:
@@ -48,15 +50,16 @@ def checkpoints(round: Round) -> None:
         edited(lambda: json.loads(files["state.json"])).map(lambda tree: (False, changed(tree))),
         damaged(files[tensors][:4000]).map(lambda head: (False, repacked(head + files[tensors][4000:]))),
         st.sampled_from(sorted(files)).map(lambda name: (True, {k: v for k, v in files.items() if k != name})),
+        st.sampled_from(sorted(files)).map(lambda name: (True, files | {name: PIPE})),
     )
     bad = round.folder / "bad"
 
-    def look(example: tuple[bool, dict[str, bytes]]) -> bool:
+    def look(example: tuple[bool, dict[str, bytes | None]]) -> bool:
         same, content = example
         shutil.rmtree(bad, ignore_errors=True)
         bad.mkdir()
         for name, text in content.items():
-            (bad / name).write_bytes(text)
+            _put(bad / name, text)
         found = list[Learner]()
         if refuses(lambda: found.append(Learner.load(bad))):
             return True
@@ -90,29 +93,35 @@ def records(round: Round) -> None:
             damaged(text.encode()),
             TREES.map(_as_json),
             st.just(b"[" * 100_000),
+            st.just(PIPE),
         ),
         st.sampled_from(["record", "result.json", "config.json"]),
     )
 
-    def look(example: tuple[bytes, str]) -> bool:
+    def look(example: tuple[bytes | None, str]) -> bool:
         content, place = example
         shutil.rmtree(store, ignore_errors=True)
         (store / "run").mkdir(parents=True)
         shutil.copy(good, store / good.name)
-        (store / ("bad.json" if place == "record" else f"run/{place}")).write_bytes(content)
+        bad = store / ("bad.json" if place == "record" else f"run/{place}")
+        _put(bad, content)
         _, said = told("runs", "list", store)
         if not any(line.startswith("finished") and cell in line for line in said.splitlines()):
             raise Broken("lost", f"one bad record hides the others: {said}")
         told("report", store, "--out", store / "report.html")
         told("predictors", store)
         before = _around(round.folder)
-        bad = store / ("bad.json" if place == "record" else f"run/{place}")
         code, _ = told("runs", "adopt", bad, "--into", store / "into")
         if _around(round.folder) != before:
             raise Broken("lost", "runs adopt wrote outside its folder")
         return code != 0
 
     fuzz(round, inputs, look)
+
+
+def _put(file: Path, content: bytes | None) -> None:
+    """Write a file, or make a pipe, which nobody writes to, in its place."""
+    os.mkfifo(file) if content is PIPE else file.write_bytes(content)
 
 
 def _around(folder: Path) -> set[str]:

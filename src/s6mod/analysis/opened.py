@@ -14,7 +14,7 @@ from s6mod.data import DataConfig, Dataset, StreamPlan
 from s6mod.engine.checkpoint import Tree, fitting, has_state, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.errors import CheckpointError
-from s6mod.files import parse_json
+from s6mod.files import parse_json, plain_file, read_json
 from s6mod.learner import Learner
 from s6mod.run_files import RunFiles
 from s6mod.runs.config import RunConfig, read_run_config
@@ -44,7 +44,7 @@ class Opened:
         """What it recorded on its way."""
         file = RunFiles(self.folder).records
         try:
-            return [parse_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            return [parse_json(line) for line in plain_file(file).read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError):
             raise CheckpointError(
                 f"expected the records of a run, got a damaged or missing {file}; restore it or run it again"
@@ -83,7 +83,7 @@ def _opened(folder: Path, files: RunFolder, config: RunConfig, state: Tree, head
         raise CheckpointError(
             f"expected a checkpoint of run {begun_as}, got one of {header['hash']} in {folder}; restore it"
         )
-    result = parse_json(files.result.read_text(encoding="utf-8"))
+    result = read_json(files.result)
     position = state["cursor"]["position"]
     if position != result["steps"]:
         raise CheckpointError(

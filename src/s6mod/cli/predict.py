@@ -10,6 +10,8 @@ import typer
 
 from s6mod.cli import options
 from s6mod.cli.app import app, leave
+from s6mod.columns import align
+from s6mod.errors import printable
 
 Run = Annotated[Path, typer.Argument(help="Folder of a run or of a saved learner, or an exported .onnx file.")]
 Images = Annotated[list[Path], typer.Argument(help="Image files, and folders with such.")]
@@ -32,8 +34,6 @@ def predict(
 
     Images of another size are resized.
     """
-    from s6mod.columns import align
-    from s6mod.errors import printable
     from s6mod.runs.model import files_of, open_model
 
     files = files_of(images)

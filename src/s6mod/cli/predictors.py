@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from s6mod.cli.app import app, warn_of
+from s6mod.errors import ConfigError
 
 
 @app.command()
@@ -19,7 +20,6 @@ def predictors(
 
     Final accuracy by scores, weights and BatchNorm statistics: a table for each cell, mean over seeds.
     """
-    from s6mod.errors import ConfigError
     from s6mod.paper.predictors import compared, lines
     from s6mod.runs.store import homes, scan
 

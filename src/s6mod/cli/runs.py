@@ -13,6 +13,8 @@ import typer
 from s6mod.cli import options
 from s6mod.cli.app import Group, app, warn_of
 from s6mod.errors import CheckpointError, printable
+from s6mod.files import clear_aside
+from s6mod.run_files import RunFiles
 
 
 class _ListUnlessTold(Group):
@@ -90,8 +92,6 @@ def export(
     ] = None,
 ) -> None:
     """Write a small public record, without checkpoints, of every finished run."""
-    from s6mod.files import clear_aside
-    from s6mod.run_files import RunFiles
     from s6mod.runs.commits import uncommitted
     from s6mod.runs.records import export as export_record
     from s6mod.runs.store import scan
@@ -115,7 +115,6 @@ def adopt(
     into: Annotated[Path | None, typer.Option(help="Folder to take them into (default: where they are).")] = None,
 ) -> None:
     """Take in records made elsewhere; what has no checksum gets one and is marked."""
-    from s6mod.files import clear_aside
     from s6mod.runs.commits import FILE as COMMITS
     from s6mod.runs.records import adopt as adopt_record
 

@@ -9,6 +9,8 @@ import typer
 from s6mod.cli import options
 from s6mod.cli.app import app
 from s6mod.cli.options import HOW, WHAT
+from s6mod.errors import ConfigError
+from s6mod.files import usable
 from s6mod.serve.settings import Limits, Rules
 
 LIMITS = "Limits"
@@ -90,13 +92,10 @@ def serve(
 
     --set is for a new service.
     """
-    from s6mod.errors import ConfigError
-
     for module in ("fastapi", "uvicorn", "python_multipart"):
         if importlib.util.find_spec(module) is None:
             raise ConfigError(f"expected {module} for a service, got none installed; run: pip install -e '.[serve]'")
     from s6mod.config import assign
-    from s6mod.files import usable
     from s6mod.learner import Learner
     from s6mod.serve import run
 

@@ -18,6 +18,7 @@ from s6mod.data.source import Source
 from s6mod.data.split import Reading
 from s6mod.errors import DataError
 from s6mod.files import STALE, clear_aside
+from s6mod.locks import alone_in
 
 
 class Progress(Protocol):
@@ -36,13 +37,18 @@ def acquire_official(
     """
     if given is not None or official.find(root) is not None:
         return _from_files(official, root, given or root, skip_bad, progress)
-    folder = root / "downloads"
-    files = [_fetch(download, folder, progress) for download in official.downloads]
-    skipped = _from_files(official, root, files[0] if is_archive(files[0]) else folder, skip_bad, progress)
-    for file in files:  # the prepared file holds all that is in them; another command may have cleared them away
-        file.unlink(missing_ok=True)
-    with suppress(OSError):  # of others' downloads
-        folder.rmdir()
+    folder = root / "downloads" / official.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(folder):
+        if prepared_file(root, official.name).is_file():  # by another command, while this one waited
+            return []
+        files = [_fetch(download, folder, progress) for download in official.downloads]
+        skipped = _from_files(official, root, files[0] if is_archive(files[0]) else folder, skip_bad, progress)
+        for file in files:  # the prepared file holds all that is in them
+            file.unlink(missing_ok=True)
+        with suppress(OSError):  # of others' files
+            folder.rmdir()
+            folder.parent.rmdir()
     return skipped
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from s6mod.errors import DataError
+from s6mod.files import plain_file
 
 LONG = 1 << 16  # bytes from which on a stretch is mapped
 
@@ -26,7 +27,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
     Arrays may be written to; that leaves the file as it is.
     """
     try:
-        with path.open("rb") as file:
+        with plain_file(path).open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if path.stat().st_size else b""
     except OSError as error:
         raise DataError(

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from s6mod.data.dataset import Dataset
 from s6mod.data.source import Source, Split
 from s6mod.errors import DataError
-from s6mod.files import aside, parse_json, why_not
+from s6mod.files import aside, parse_json, plain_file, why_not
 
 FORMAT = "s6mod data 1"
 SUFFIX = ".safetensors"
@@ -153,7 +153,7 @@ def _checksum(path: Path) -> str:
 
 def _read_header(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with plain_file(path).open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = file.read(length) if length <= MAX_HEADER else b""
     except OSError as error:

@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from s6mod.errors import CheckpointError, S6modError
-from s6mod.files import parse_json, why_not, write_whole
+from s6mod.files import plain_file, read_json, why_not, write_whole
 from s6mod.locks import alone_in
 
 FORMAT = 1
@@ -118,7 +118,7 @@ def read_state(folder: Path) -> tuple[Tree, dict[str, Any]]:
         try:
             if not _TENSORS.fullmatch(file.name) or file.parent != folder:  # another's file
                 raise ValueError
-            payload = file.read_bytes()
+            payload = plain_file(file).read_bytes()
             if hashlib.sha256(payload).hexdigest() != content["sha256"]:
                 raise ValueError
             return _join(content["tree"], load(payload)), content["header"]
@@ -146,7 +146,7 @@ def fitting(folder: Path) -> Iterator[None]:
 def _read_content(folder: Path) -> dict[str, Any]:
     """What the JSON file holds."""
     try:
-        content: dict[str, Any] = parse_json((folder / STATE).read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(folder / STATE)
         declared = content.pop("digest")
         intact = declared == _digest(content) and (content.get("format") != FORMAT or content.keys() >= PARTS)
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def _replace(folder: Path, name: str, payload: bytes, text: str) -> None:
 def _tensor_file(folder: Path) -> str | None:
     """The tensor file that the state in a folder names, if there is a state."""
     try:
-        return str(parse_json((folder / STATE).read_text(encoding="utf-8"))["tensors"])
+        return str(read_json(folder / STATE)["tensors"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

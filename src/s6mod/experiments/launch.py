@@ -102,15 +102,15 @@ class LocalLauncher:
 class _LocalSweep:
     """The jobs that wait, the workers and what they have, and those left for later."""
 
-    def __init__(self, plan: LocalLauncher, jobs: Sequence[Job], watch: Watch, request: StopRequest) -> None:
-        self.plan, self.watch, self.request = plan, watch, request
+    def __init__(self, launcher: LocalLauncher, jobs: Sequence[Job], watch: Watch, request: StopRequest) -> None:
+        self.launcher, self.watch, self.request = launcher, watch, request
         self.waiting = deque(jobs)
         self.elsewhere: list[Job] = []  # other processes have them
         self.attempts: Counter[str] = Counter()
         self.outcome = Outcome()
-        places = plan.devices[: len(jobs)] if plan.on_cpu else plan.devices
-        multiprocessing.set_forkserver_preload(imported_once(plan.on_cpu, {job.config.data.name for job in jobs}))
-        self.workers = [_Worker(device, plan) for device in places]
+        places = launcher.devices[: len(jobs)] if launcher.on_cpu else launcher.devices
+        multiprocessing.set_forkserver_preload(imported_once(launcher.on_cpu, {job.config.data.name for job in jobs}))
+        self.workers = [_Worker(device, launcher) for device in places]
 
     def work(self) -> Outcome:
         """Until nothing is left to do or a signal came."""
@@ -192,7 +192,7 @@ class _LocalSweep:
 
     def _failed(self, job: Job, reason: str) -> None:
         self.attempts[job.name] += 1
-        again = self.attempts[job.name] <= self.plan.retries
+        again = self.attempts[job.name] <= self.launcher.retries
         if again:
             self.waiting.append(job)
         else:
@@ -223,7 +223,7 @@ class _LocalSweep:
         self._replace(worker)
 
     def _replace(self, worker: "_Worker") -> None:
-        self.workers[self.workers.index(worker)] = _Worker(worker.device, self.plan)
+        self.workers[self.workers.index(worker)] = _Worker(worker.device, self.launcher)
 
     def _stop_politely(self) -> None:
         for worker in self.workers:
@@ -251,13 +251,13 @@ def imported_once(on_cpu: bool, data: Collection[str]) -> list[str]:
 class _Worker:
     """A process and what it has been given."""
 
-    def __init__(self, device: str, plan: LocalLauncher) -> None:
+    def __init__(self, device: str, launcher: LocalLauncher) -> None:
         self.device = device
         self.batch: list[Job] = []
         self.lost: set[int] = set()  # of the batch: failed, or held elsewhere
         context = multiprocessing.get_context("forkserver")
         self.connection, theirs = context.Pipe()
-        arguments = (theirs, plan.threads, plan.at_once, Brought.here())
+        arguments = (theirs, launcher.threads, launcher.at_once, Brought.here())
         self.process: ForkServerProcess = context.Process(target=work, args=arguments, daemon=True)
         self.process.start()
         theirs.close()

@@ -84,12 +84,12 @@ class _RayPool:
     retries = deaths = 0  # Ray does both
     begun: Sequence[Pack] = ()  # tasks go when their driver goes
 
-    def __init__(self, ray: Any, plan: RayLauncher) -> None:
-        self.ray, self.plan = ray, plan
-        self.room = plan.workers or 1_000_000
+    def __init__(self, ray: Any, launcher: RayLauncher) -> None:
+        self.ray, self.launcher = ray, launcher
+        self.room = launcher.workers or 1_000_000
         self.task = ray.remote(
-            max_retries=DEATHS if plan.retries is None else plan.retries,
-            retry_exceptions=[RunsFailed] if plan.retries else False,
+            max_retries=DEATHS if launcher.retries is None else launcher.retries,
+            retry_exceptions=[RunsFailed] if launcher.retries else False,
             scheduling_strategy="SPREAD",
         )(_perform)
         self.tasks: dict[Any, Pack] = {}
@@ -97,7 +97,7 @@ class _RayPool:
     def submit(self, packs: Sequence[Pack]) -> None:
         """Take packs."""
         for pack in packs:
-            gpus = 0.0 if self.plan.gpus is None else gpu_share(pack, self.plan.gpu_gib)
+            gpus = 0.0 if self.launcher.gpus is None else gpu_share(pack, self.launcher.gpu_gib)
             self.tasks[self.task.options(num_cpus=pack.threads, num_gpus=gpus).remote(pack)] = pack
 
     def ended(self) -> Iterable[tuple[Pack, Report | str]]:

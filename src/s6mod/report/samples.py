@@ -20,7 +20,7 @@ from s6mod.data import DataConfig
 from s6mod.data.streams import StreamPlan
 from s6mod.engine.checkpoint import read_state
 from s6mod.errors import S6modError
-from s6mod.files import parse_json
+from s6mod.files import read_json
 from s6mod.report.charts import Chart, to_csv
 from s6mod.report.groups import Group, plain_config
 from s6mod.report.html import Section, figure, figures, paragraph
@@ -82,7 +82,7 @@ def _stream(folder: Path) -> tuple[Row, ...]:
     """The first images of each task; a page that is written again and again reads them once."""
     files = RunFiles(folder)
     try:
-        begun = parse_json(files.config.read_text(encoding="utf-8"))
+        begun = read_json(files.config)
         config = DataConfig.parse(begun["config"]["data"])
         dataset = config.load()
         if dataset.fingerprint != begun["data"]:  # others lie there by now, or always did

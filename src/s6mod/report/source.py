@@ -13,9 +13,10 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import parse_json
+from s6mod.files import parse_json, plain_file, read_json
 from s6mod.report.charts import Chart
 from s6mod.run_files import RunFiles
+from s6mod.runs.config import RunConfig
 from s6mod.runs.store import StoredRun, scan
 
 PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
@@ -88,7 +89,7 @@ def read_study(path: Path) -> StudyFile:
     """A study file, or the one in a study's folder."""
     file = path / "study.json" if path.is_dir() else path
     try:
-        content = parse_json(file.read_text(encoding="utf-8"))
+        content = read_json(file)
         if content["kind"] != "study":
             raise ValueError
         charts = [
@@ -112,7 +113,7 @@ def _read(run: StoredRun) -> RunData:
     try:
         records = _records(run)
         if run.result is not None:
-            matrices = parse_json(result.read_text(encoding="utf-8"))["matrices"]
+            matrices = read_json(result)["matrices"]
             _check_figures(records, run.result["primary"])
             return RunData(run, run.result["primary"], _checked(matrices), records, int(run.result["steps"]))
         matrices = {}
@@ -133,7 +134,7 @@ def _records(run: StoredRun) -> list[dict[str, Any]]:
     file = RunFiles(run.path).records
     if not run.path.is_dir() or not file.exists():
         return []
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = plain_file(file).read_text(encoding="utf-8").splitlines(keepends=True)
     if run.result is None and lines and not lines[-1].endswith("\n"):
         lines.pop()  # just being written
     records = [parse_json(line) for line in lines]
@@ -179,14 +180,12 @@ def _check_percent(rows: Iterable[Sequence[float]]) -> None:
 
 
 def _primary(run: StoredRun) -> str:
-    from s6mod.runs.config import RunConfig  # with torch: only for a run that has not told yet
-
     return RunConfig.parse(run.config).primary
 
 
 def _planned_steps(folder: Path) -> int | None:
     try:
-        with safe_open(RunFiles(folder).stream, "np") as plan:
+        with safe_open(plain_file(RunFiles(folder).stream), "np") as plan:
             return int(plan.get_slice("batch_tasks").get_shape()[0])
     except (OSError, SafetensorError):
         return None

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from s6mod.config import assign
 from s6mod.data import Dataset, StreamConfig, StreamPlan, make_plan
-from s6mod.errors import ConfigError
+from s6mod.errors import ConfigError, printable
 from s6mod.presets import preset
 from s6mod.report.picture import DPI, check_picture_file
 from s6mod.report.stream_picture import plot_plan
@@ -61,7 +61,7 @@ def _table(plan: StreamPlan, dataset: Dataset) -> Table:
         begin += batches
         own = plan.task_classes[task]
         at_home = sum(label in own for label in arrived)
-        names = ", ".join(dataset.class_names[label] for label in own)
+        names = printable(", ".join(dataset.class_names[label] for label in own))
         table.add_row(
             str(task + 1), str(batches), str(len(arrived)), f"{100 * at_home / len(arrived):.0f} %", escape(names)
         )

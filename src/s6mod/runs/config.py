@@ -14,7 +14,7 @@ from s6mod.config import Config
 from s6mod.data import DataConfig, Dataset
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import parse_json
+from s6mod.files import read_json
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods import methods
 from s6mod.run_files import RunFiles
@@ -114,7 +114,7 @@ def read_run_config(folder: Path, track: Sequence[str] | None = None) -> RunConf
     """
     file = RunFiles(folder).config
     try:
-        content = parse_json(file.read_text(encoding="utf-8"))
+        content = read_json(file)
         config, found = RunConfig.parse(content["config"]), naming.run_hash(content["config"])
         begun_as = content["hash"]
     except OSError:

@@ -9,23 +9,23 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from s6mod._version import __version__
+from s6mod.branch import branches
 from s6mod.engine.numerics import NUMERICS
-
-if TYPE_CHECKING:  # whoever only wants the name of the code version need not wait for torch
-    import torch
+from s6mod.methods import methods
+from s6mod.teacher import teachers
 
 PACKAGE = Path(__file__).parents[1]
 # Facts that can change the bits of a result; "source" names the package's code.
 BITWISE = ("torch", "threads", "cpu_capability", "device", "source")
 
 
-def describe(device: "torch.device") -> dict[str, Any]:
+def describe(device: torch.device) -> dict[str, Any]:
     """Facts about this process and machine, as plain values."""
-    import torch
-
     facts: dict[str, Any] = {
         "command": shlex.join([Path(sys.argv[0]).stem, *sys.argv[1:]]),
         "s6mod": __version__,
@@ -47,10 +47,6 @@ def describe(device: "torch.device") -> dict[str, Any]:
 
 def own_sources() -> dict[str, str]:
     """Digests of the files that parts registered from outside of the package are written in, by name."""
-    from s6mod.branch import branches
-    from s6mod.methods import methods
-    from s6mod.teacher import teachers
-
     return {
         f"{registry.kind} {name}": _file_digest(part)
         for registry in (methods, branches, teachers)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from s6mod.errors import CheckpointError
-from s6mod.files import parse_json, write_whole
+from s6mod.files import plain_file, read_json, write_whole
 from s6mod.locks import hold, let_go
 from s6mod.run_files import RunFiles
 
@@ -30,14 +30,14 @@ class RunFolder(RunFiles):
     @property
     def begun_as(self) -> str | None:
         """The hash that the run was begun with, if there is one; a later version may have more fields to hash."""
-        return str(parse_json(self.config.read_text(encoding="utf-8"))["hash"]) if self.config.exists() else None
+        return str(read_json(self.config)["hash"]) if self.config.exists() else None
 
     def read_result(self) -> dict[str, Any] | None:
         """The result, if the run has come to its end."""
         if not self.result.exists():
             return None
         try:
-            result = parse_json(self.result.read_text(encoding="utf-8"))
+            result = read_json(self.result)
         except ValueError:
             result = None
         if not isinstance(result, dict) or PARTS - result.keys():
@@ -73,7 +73,7 @@ class RunFolder(RunFiles):
 
     def clear(self) -> None:
         """Start without records."""
-        self.records.write_bytes(b"")
+        plain_file(self.records).write_bytes(b"")
 
     def append(self, record: dict[str, Any]) -> dict[str, Any]:
         """Add a record; it is returned as it was written."""

@@ -58,6 +58,11 @@ def open_model(path: str | Path, device: str = "auto") -> Model:
     if path.suffix == ".onnx":
         run, metadata = onnx_file.opened(path.read_bytes(), str(path))
         return Model(tuple(metadata.classes), metadata.image_shape, lambda images: run(images)[1])
+    if path.suffix == ".pt2":  # torch.export.load may unpickle
+        raise InputError(
+            f"expected a folder or an .onnx file, got {path}, which could run code when opened; export to .onnx, or "
+            "give it to torch.export.load if it is your own"
+        )
     learner = Learner.load(path, device)
     if learner.image_shape is None or learner.steps == 0:
         raise InputError(f"expected a learner that has learned, got one in {path} that has seen nothing; learn first")

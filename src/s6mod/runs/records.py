@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from s6mod.errors import CheckpointError
-from s6mod.files import parse_json, write_new, write_whole
+from s6mod.files import parse_json, plain_file, write_new, write_whole
 from s6mod.run_files import RunFiles
 from s6mod.runs.contents import Finished
 from s6mod.runs.name import folder_name
@@ -99,7 +99,7 @@ def _place(text: str, content: dict[str, Any], folder: Path) -> Path | None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return plain_file(file).read_text(encoding="utf-8")
     except (OSError, ValueError):  # the latter: no text, or no name of a file
         raise CheckpointError(f"expected a readable result, got {file}; restore it or remove it") from None
 

@@ -22,19 +22,20 @@ from torch import Tensor
 
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
-from s6mod.engine.checkpoint import Snapshot, Tree, Writer, fitting, has_state, read_state
+from s6mod.engine.checkpoint import Writer, has_state
 from s6mod.engine.evaluate import ENSEMBLE
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import clear_aside, parse_json, write_whole
+from s6mod.files import clear_aside, read_json, write_whole
 from s6mod.learner import Learner
 from s6mod.metrics import confusion
 from s6mod.runs.alarms import conditions, raise_alarms
 from s6mod.runs.config import RunConfig, read_run_config
-from s6mod.runs.environment import describe, differences
+from s6mod.runs.environment import describe
 from s6mod.runs.evaluation import TestTasks
 from s6mod.runs.folder import RunFolder
 from s6mod.runs.progress import Cursor, Progress, Watcher
 from s6mod.runs.records import read_result
+from s6mod.runs.state import restore, snapshot
 from s6mod.runs.summary import summary
 from s6mod.trackers import Mirrors, Subject
 
@@ -114,7 +115,7 @@ class Run:
         config = config or begun_with
         kept = config.output.model_copy(update={"average": begun_with.output.average})  # it is part of the state
         run = cls(config.model_copy(update={"output": kept}), folder, dataset, watch)
-        begun_on = parse_json(run._files.config.read_text(encoding="utf-8")).get("data")
+        begun_on = read_json(run._files.config).get("data")
         same = run.plan.hash == StreamPlan.load(run._files.stream).hash
         if not same or begun_on != run.fingerprint:
             raise CheckpointError(
@@ -122,7 +123,7 @@ class Run:
             )
         with run._holding():
             if has_state(run._files.checkpoint):
-                run._restore()
+                restore(run, run._files)
             elif run.result is None and run._files.has_records:
                 warnings.warn(f"no checkpoint in {folder}: its run starts over", stacklevel=2)
             run.mirrors.begin(kept=run.cursor.position > 0 or run.result is not None)
@@ -176,26 +177,6 @@ class Run:
         except BaseException:
             self.close()
             raise
-
-    def _restore(self) -> None:
-        state, header = read_state(self._files.checkpoint)
-        with fitting(self._files.checkpoint):
-            self._take_over(state, header)
-
-    def _take_over(self, state: Tree, header: dict[str, Any]) -> None:
-        if header["hash"] != self.hash:
-            raise CheckpointError(
-                f"expected a checkpoint of run {self.hash}, got one of {header['hash']} in {self.folder}; "
-                "restore the right one"
-            )
-        if changed := differences(header["environment"], self.environment):
-            warnings.warn(f"resuming where results may differ in the last bits: {'; '.join(changed)}", stacklevel=4)
-        self.learner.load_state_dict(state["learner"], self.dataset.image_shape)
-        self.cursor = Cursor(**state["cursor"])
-        if not 0 <= self.cursor.position <= len(self.plan):
-            raise ValueError(f"step {self.cursor.position} of {len(self.plan)}")
-        if self.result is None:  # else the state may be of an earlier step, see _conclude
-            self._files.cut(state["records_bytes"])
 
     def steps(self) -> Generator[None, None, None]:
         """Go on to the end, pausing after each batch; a run may be left at any pause. At the end there is a result."""
@@ -305,15 +286,7 @@ class Run:
 
     def checkpoint(self, beside: bool = False) -> None:
         """Save the state as it is now; ``beside``: it is written while steps go on."""
-        size = self._files.secure()
-        tree = {"learner": self.learner.state_dict(), "cursor": vars(self.cursor), "records_bytes": size}
-        header = {
-            "kind": "run",
-            "hash": self.hash,
-            "config": self.learner.config.plain(),  # with it a Learner can be made of the state
-            "environment": self.environment,
-        }
-        self._states.write(Snapshot.of(tree, header))
+        self._states.write(snapshot(self, self._files.secure()))
         self._saved_at = time.monotonic()
         if not beside:
             self._states.wait()

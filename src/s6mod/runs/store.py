@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from s6mod.errors import CheckpointError, ConfigError
-from s6mod.files import parse_json
+from s6mod.files import read_json
 from s6mod.locks import held
 from s6mod.presets import datasets, preset
 from s6mod.run_files import RunFiles
@@ -160,7 +160,7 @@ def _read_run(path: Path) -> StoredRun | None:
         if files.result.exists():
             raise
     try:
-        content = parse_json(files.config.read_text(encoding="utf-8"))
+        content = read_json(files.config)
         Begun.model_validate(content)
         status: Status = "running" if held(path) else "failed" if files.failure.exists() else "stopped"
         return _stored(path, status, content, None)
@@ -191,12 +191,12 @@ def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
     def read(run: StoredRun) -> str:
         return repr([value for key, value in run.config["data"].items() if key != "root"])
 
-    contents = defaultdict(set)
+    fingerprints = defaultdict(set)
     for run in runs:
-        contents[read(run)].add(run.own_data)
+        fingerprints[read(run)].add(run.own_data)
 
     def named(run: StoredRun) -> StoredRun:
-        if len(contents[read(run)]) == 1:
+        if len(fingerprints[read(run)]) == 1:
             return run
         data = run.config["data"]
         return replace(run, config=run.config | {"data": data | {"name": f"{data['name']}-{str(run.own_data)[:6]}"}})

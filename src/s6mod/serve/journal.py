@@ -134,7 +134,7 @@ class Journal:
     def labels_after(self, number: int) -> set[Name]:
         """All labels in them."""
         where = f"kind = 'learn' AND number > ? AND {EFFECTIVE}"
-        found = self._ask(f"SELECT said FROM journal WHERE {where}", number)  # noqa: S608
+        found = self._ask(f"SELECT said FROM journal WHERE {where}", number)
         return {label for (text,) in found for label in json.loads(text)}
 
     def rollbacks_after(self, number: int) -> set[int]:
@@ -183,7 +183,7 @@ class Journal:
         return sum(file.stat().st_size for file in files if file.exists())
 
     def _count(self, where: str, *values: Any) -> int:
-        return int(self._ask(f"SELECT count(*) FROM journal WHERE {where}", *values)[0][0])  # noqa: S608
+        return int(self._ask(f"SELECT count(*) FROM journal WHERE {where}", *values)[0][0])
 
     def _rows(self, where: str, *values: Any) -> list[Row]:
         return [

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
-from s6mod.files import parse_json, write_whole
+from s6mod.files import parse_json, read_json, write_whole
 from s6mod.run_files import RunFiles
 from s6mod.trackers.base import Subject, Tracker, tracker_class
 
@@ -134,7 +134,7 @@ class _Mirror:
     def _states(self) -> dict[str, dict[str, Any]]:
         """By tracker, what was kept; a file that holds anything else counts for nothing."""
         try:
-            states = parse_json((self.subject.folder / STATE).read_text(encoding="utf-8"))
+            states = read_json(self.subject.folder / STATE)
             return {name: dict(state) for name, state in states.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}

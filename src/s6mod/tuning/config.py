@@ -54,7 +54,7 @@ class Tuning:
     out: Path  # parent of its folder
     url: str | None  # of the storage; None: an SQLite file in its folder
     elsewhere: dict[str, Any]  # device and data folder, which take no part in the search's name
-    contents: str | None = None  # fingerprint of own data, which may change behind its name
+    fingerprint: str | None = None  # of own data, which may change behind its name
 
     @cached_property
     def cell(self) -> Cell:
@@ -80,7 +80,7 @@ class Tuning:
         values = self.config.plain() | {"cell": self.cell.name, "seeds": self.seeds}
         asked = {key: values[key] for key in values if key not in ("trials", "data", "memory", "reported_seeds")}
         asked["preset"] = replace(self.cell, root=None).values()  # which another version may have otherwise
-        asked |= {"contents": self.contents} if self.contents is not None else {}
+        asked |= {"contents": self.fingerprint} if self.fingerprint is not None else {}
         return f"{self.cell.name.replace('/', '-')}-{digest(asked)}"
 
     @property
@@ -120,7 +120,7 @@ class Tuning:
         configs = {repr(config.stream): config for config in (self.run(params, self.seeds[0]) for params in tried)}
         for config in configs.values():
             self.shorten(config, config.data.seen_by(found, config.seed).train_labels, found.num_classes)
-        return self if data.name in datasets() else replace(self, contents=found.fingerprint)
+        return self if data.name in datasets() else replace(self, fingerprint=found.fingerprint)
 
     def check(self) -> None:
         """Refuse what cannot work, or should not be done unawares."""

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from s6mod.errors import DataError, InputError
-from s6mod.files import parse_json, write_whole
+from s6mod.files import parse_json, plain_file, write_whole
 
 FORMAT = "s6mod stream plan 1"
 
@@ -128,7 +128,7 @@ class StreamPlan:
     def load(cls, path: Path) -> "StreamPlan":
         """Read a plan that ``save`` wrote, and check that it is what was saved."""
         try:
-            with safe_open(path, "pt") as file:
+            with safe_open(plain_file(path), "pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in ("ids", "offsets", "batch_tasks")}
             order = tuple(parse_json(metadata["class_order"]))
