@@ -44,6 +44,12 @@ def test_the_chain_of_er_ace_is_memory_and_stream_and_that_of_der_what_its_cross
     assert chains == sizes
 
 
+def test_the_chain_of_er_ace_compares_all_classes_although_its_own_terms_do_not():
+    learner = run(small("er-ace-ccldc"), 0, 2)  # two of six classes have been seen
+    for peer in learner.peers:
+        assert peer.network.head.weight.grad[2:].any()
+
+
 def test_a_pair_by_der_compares_each_network_with_its_own_stored_logits():
     learner = run(small("der++-ccldc", method={"logit_weight": 1.0}), 0, 4)
     stored = learner.memory.values["logits"][:8]
