@@ -1,4 +1,5 @@
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +30,11 @@ def test_what_no_value_can_be_made_of_is_one_sentence(tmp_path, text):
     (tmp_path / "file.yaml").write_text(f"key: {text}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="expected YAML in"):
         read_yaml(tmp_path / "file.yaml")
+
+
+def test_a_file_without_an_end_is_not_read_for_ever():
+    with pytest.raises(ConfigError, match="expected at most 1,048,576 letters of YAML"):
+        read_yaml(Path("/dev/zero"))
 
 
 def test_a_value_may_be_named_and_used_twice():

@@ -24,6 +24,7 @@ from s6mod.errors import ConfigError
 from s6mod.files import DEEPEST
 
 MOST_VALUES = 100_000  # in one YAML text
+LONGEST = 2**20  # letters of a YAML file; a device has no end
 LARGEST = 2**53 - 1  # whole number, which every reader of JSON takes as it is
 Words = dict[str, dict[str, typing.Any] | None]  # short words for options, each with the plain values it stands for
 
@@ -122,13 +123,17 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LONGEST + 1)
+        values = yaml.load(text, _Loader) if len(text) <= LONGEST else None  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
     except _NOT_YAML as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else _beyond(error)
         raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
+    if len(text) > LONGEST:
+        raise ConfigError(f"expected at most {LONGEST:,} letters of YAML, got more in {path}; name another file")
     if not isinstance(values, dict):
         raise ConfigError(
             f"expected keys and values in {path}, got {'nothing' if values is None else type(values).__name__}; "
