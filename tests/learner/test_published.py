@@ -1,6 +1,7 @@
 """Copies of what predicts, which threads ask while the learner goes on."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -70,6 +71,17 @@ def test_a_learner_answers_from_the_latest_copy_which_comes_with_the_first_batch
         assert torch.equal(learner.predict_proba(X), answers[steps[-1] - 1])
     assert steps == [1, 1, 3, 3, 3, 6]
     assert plain.published is None
+
+
+def test_copies_come_by_the_clock_too(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    learner, steps = learners.small("er", publish_every=5, publish_seconds=2.0), []
+    for position in range(5):
+        now += 0.9
+        learner.learn(*learners.batch(position, (0, 1)))
+        steps.append(learner.published.steps)
+    assert steps == [1, 1, 1, 4, 5]
 
 
 def test_before_the_first_batch_there_is_nothing_to_publish_or_to_ask():

@@ -72,6 +72,9 @@ class LearnerConfig(Config):
     publish_every: int | None = Field(
         None, ge=1, description="batches between two copies that predict without waiting for a step; none: no copies"
     )
+    publish_seconds: float | None = Field(
+        None, gt=0, description="the same by the clock: a copy after a batch if the last one is so old; none: no copies"
+    )
     test_then_train: bool = Field(
         False,
         description="whether each batch is predicted before it is learned, to tell the accuracy on the stream and to "
@@ -95,6 +98,11 @@ class LearnerConfig(Config):
     def tests(self) -> bool:
         """Whether each batch is predicted before it is learned."""
         return self.test_then_train or self.boundaries == "drift"
+
+    @property
+    def publishes(self) -> bool:
+        """Whether copies are made that answer in place of the learner."""
+        return self.publish_every is not None or self.publish_seconds is not None
 
     @property
     def weights(self) -> Weights:
@@ -141,6 +149,7 @@ class LearnerOptions(TypedDict, total=False):
     predict_by: str
     predict_among: str
     publish_every: int | None
+    publish_seconds: float | None
     test_then_train: bool
     engine: dict[str, Any] | EngineConfig | None
     teacher: str | dict[str, Any] | TeacherConfig | None

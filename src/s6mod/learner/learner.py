@@ -4,6 +4,7 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from itertools import product
@@ -204,8 +205,7 @@ class Learner(Answers):
         self.classes = classes
         if tested is not None:
             self._tally.count(labels, tested)
-        every = self.config.publish_every
-        if every is not None and (self.published is None or self.steps % every == 0):
+        if self._publishing_is_due():
             self._publish()
 
     def _tested(self, images: Tensor) -> Tensor:
@@ -343,7 +343,14 @@ class Learner(Answers):
     @property
     def _asked(self) -> Answers:
         published = self.published
-        return self if self.config.publish_every is None or published is None else published
+        return self if not self.config.publishes or published is None else published
+
+    def _publishing_is_due(self) -> bool:
+        every, seconds = self.config.publish_every, self.config.publish_seconds
+        if self.published is None:
+            return self.config.publishes
+        late = seconds is not None and time.monotonic() - self.published.made_at >= seconds
+        return late or (every is not None and self.steps % every == 0)
 
     @in_turn
     def publish(self) -> Published:
@@ -429,7 +436,7 @@ class Learner(Answers):
         """Take over a state of a learner with the same configuration; older ones do not tell ``image_shape``."""
         self._predictors, self.published = {}, None
         take_over(self, state, image_shape)
-        if self.config.publish_every is not None and self.steps > 0 and self.parts is not None:
+        if self.config.publishes and self.steps > 0 and self.parts is not None:
             self._publish()
 
     def save(self, folder: str | Path) -> None:

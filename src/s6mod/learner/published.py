@@ -3,6 +3,7 @@
 It is a copy that nothing changes, so whoever asks it takes no turn and waits for no step.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -34,6 +35,7 @@ class Published(Answers):
         self._predictor, self._primary = predictor, primary
         self.classes, self.image_shape, self.steps = classes, image_shape, steps
         self._temperature = temperature
+        self.made_at = time.monotonic()
 
     @property
     def temperature(self) -> float:

@@ -29,6 +29,7 @@ LATER: Plain = {
     "predict_by": "auto",
     "predict_among": "all",
     "publish_every": None,
+    "publish_seconds": None,
     "test_then_train": False,
     "branch.frame": "simplex",
     "data.held_out": 0.0,
