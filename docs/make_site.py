@@ -92,7 +92,8 @@ def _parameter(parameter: Any) -> list[str]:
     is_flag = getattr(parameter, "is_flag", False)
     names = [parameter.name] if parameter.param_type_name == "argument" else parameter.opts
     has_default = not is_flag and parameter.default not in (None, (), [])
-    value = "" if is_flag else f"`{parameter.display_type(None).strip('<>')}`"
+    told = parameter.display_type if hasattr(parameter, "display_type") else parameter.make_metavar  # of an older typer
+    value = "" if is_flag else f"`{told(None).strip('<>')}`"
     default = f"`{parameter.default}`" if has_default else ""
     return [", ".join(f"`{name}`" for name in names), value, default, parameter.help or ""]
 
