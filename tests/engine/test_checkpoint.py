@@ -298,6 +298,19 @@ def test_an_edited_state_under_a_right_digest_is_one_sentence_or_a_learner_that_
     assert "\n" not in told
 
 
+@pytest.mark.parametrize("saved", [("er", None)], indirect=True)
+@pytest.mark.parametrize("told", ["shape", "memory_size", "d_inner"])
+def test_a_state_asks_for_no_more_memory_than_it_holds(saved, tmp_path, told):
+    tree, header = deepcopy(saved)
+    if told == "shape":
+        tree["host"]["image_shape"][1] = 10**9
+    else:
+        (header["config"] if told == "memory_size" else header["config"]["branch"])[told] = 10**9
+    write_state(tmp_path, tree, header)
+    with pytest.raises(S6modError, match=r"images of shape|65536"):
+        Learner.load(tmp_path)
+
+
 @pytest.mark.parametrize("value", [torch.tensor(-10.0), torch.tensor(torch.inf), torch.zeros(1), 7, None])
 @pytest.mark.parametrize("saved", [("der++", 0.9)], indirect=True)
 def test_an_average_of_no_number_of_updates_is_one_sentence(saved, tmp_path, value):

@@ -42,16 +42,18 @@ class S6MODConfig(BranchConfig):
         description="feature map the branch sees: that of the base view, or that of a fresh augmentation; not for plus",
     )
 
-    d_inner: int = Field(128, ge=2, description="width d of the branch; for a simplex at least the number of classes")
+    d_inner: int = Field(
+        128, ge=2, le=65536, description="width d of the branch; for a simplex at least the number of classes"
+    )
     frame: Frame = Field(
         "simplex",
         description="vectors of the fixed head: the ETF of all classes, or an orthogonal frame, in which they stay "
         "when classes are added and may be more than d_inner",
     )
-    state_dim: int = Field(16, ge=1, description="size N of the state of the scan")
-    dt_rank: int = Field(16, ge=1, description="size R of Delta before it is widened to step sizes")
+    state_dim: int = Field(16, ge=1, le=4096, description="size N of the state of the scan")
+    dt_rank: int = Field(16, ge=1, le=4096, description="size R of Delta before it is widened to step sizes")
 
-    num_patterns: int = Field(8, ge=1, description="number E of discretization patterns (N in the paper)")
+    num_patterns: int = Field(8, ge=1, le=4096, description="number E of discretization patterns (N in the paper)")
     noisy_gate: bool = Field(
         False, description="add Gaussian noise of a learned size to the gate logits while training"
     )

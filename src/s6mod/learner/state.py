@@ -67,6 +67,9 @@ def take_over(learner: "Learner", state: Tree, image_shape: tuple[int, int, int]
     shape = host.get("image_shape", image_shape)
     if shape is None:
         return
+    held, told = tuple(state["memory"]["images"].shape), (learner.config.memory_size, *shape)
+    if held != told:  # before memory is asked for what a file tells
+        raise ValueError(f"images of shape {held} for {told}")
     learner.build(tuple(shape))
     assert learner.parts is not None
     if not all(0 <= number < len(learner.classes) for number in (*learner.task.seen, *learner.task.current)):
