@@ -40,9 +40,13 @@ package:  ## wheel and source archive: built, looked into, installed into an emp
 torture: $(VENV)/.extras  ## kills, bad inputs, small disks, little memory, for MINUTES=30 (docs/explanation/reliability.md)
 	PYTHONPATH=tests $(BIN)/python -m torture $(if $(AGAIN),--again $(AGAIN),--minutes $(MINUTES))
 
-audit: $(VENV)/.installed  ## known advisories of the versions in constraints.txt; asks the public database
+audit: $(VENV)/.installed  ## known advisories of our dependencies; asks the public database, or SNAPSHOT=FILE.json
+ifdef SNAPSHOT
+	$(BIN)/python .ci/advisories.py $(SNAPSHOT)
+else
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
+endif
 
 lint: $(VENV)/.installed  ## style, layers and types
 	$(BIN)/ruff check .

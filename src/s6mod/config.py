@@ -9,21 +9,18 @@ import functools
 import hashlib
 import json
 import numbers
-import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from s6mod import retired
+from s6mod import plain_yaml, retired
 from s6mod.errors import ConfigError
 from s6mod.files import DEEPEST
 
-MOST_VALUES = 100_000  # in one YAML text
 LONGEST = 2**20  # letters of a YAML file; a device has no end
 LARGEST = 2**53 - 1  # whole number, which every reader of JSON takes as it is
 Words = dict[str, dict[str, typing.Any] | None]  # short words for options, each with the plain values it stands for
@@ -109,10 +106,10 @@ def assign(values: dict[str, Any], assignment: str) -> dict[str, Any]:
     if len(parts) > DEEPEST:
         raise ConfigError(f"expected a dotted key of at most {DEEPEST} parts, got {len(parts)}; shorten it")
     try:
-        value: Any = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except _NOT_YAML as error:
+        value = plain_yaml.read(text)
+    except plain_yaml.NOT_YAML as error:
         raise ConfigError(
-            f"expected a YAML value after {key}=, got {_shortened(text)}{_beyond(error)}; "
+            f"expected a YAML value after {key}=, got {_shortened(text)}{plain_yaml.beyond(error)}; "
             "quote text that has special characters"
         ) from None
     for part in reversed(parts):
@@ -125,12 +122,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LONGEST + 1)
-        values = yaml.load(text, _Loader) if len(text) <= LONGEST else None  # noqa: S506 - a SafeLoader
+        values = plain_yaml.read(text) if len(text) <= LONGEST else None
     except OSError as error:
         raise ConfigError(f"expected a readable YAML file, got {path}: {error.strerror}; check the path") from None
-    except _NOT_YAML as error:
+    except plain_yaml.NOT_YAML as error:
         where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else _beyond(error)
+        line = f" at line {where.line + 1}" if where else plain_yaml.beyond(error)
         raise ConfigError(f"expected YAML in {path}, got something that does not parse{line}; mend the file") from None
     if len(text) > LONGEST:
         raise ConfigError(f"expected at most {LONGEST:,} letters of YAML, got more in {path}; name another file")
@@ -149,85 +146,9 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     return f"did you mean {spelled[close[0]]!r}?" if close else f"known: {', '.join(spelled.values())}"
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as people mean it: ``off``, ``no`` and ``1e-3`` are not booleans and text, as old YAML has it.
-
-    Nor are ``0200`` and ``1:30`` whole numbers of base 8 and 60; and no value holds itself. A value may be named and
-    used again, but a short file cannot stand for one without end.
-    """
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.deep_construct = True  # each value is made whole, so one that is its own part is refused
-        self.depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """One value with its parts; too deep a one is left at once, as the scanner slows down with every level."""
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise _BeyondReasonError
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def get_single_node(self) -> yaml.Node | None:
-        """The tree of the text, before any value is made of it, if what is used again does not make it too large."""
-        node: yaml.Node | None = super().get_single_node()
-        if node is not None:
-            _measure(node, {})
-        return node
-
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """A whole number, decimal unless it begins with 0x or 0o."""
-        text = self.construct_scalar(node)
-        return int(text, 0 if "x" in text or "o" in text else 10)
-
-
-class _BeyondReasonError(yaml.YAMLError):
-    """YAML whose values are too many or too deep."""
-
-
-def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Values and levels below a node, with what is used again counted each time."""
-    if id(node) not in known:
-        known[id(node)] = (1, DEEPEST)  # for one that holds itself
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        below = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in pairs for part in pair]
-        measures = [_measure(part, known) for part in below]
-        values, levels = 1 + sum(size for size, _ in measures), 1 + max((depth for _, depth in measures), default=0)
-        if values > MOST_VALUES or levels > DEEPEST:
-            raise _BeyondReasonError
-        known[id(node)] = values, levels
-    return known[id(node)]
-
-
-def _beyond(error: Exception) -> str:
-    return ", nested or repeated beyond reason" if isinstance(error, _BeyondReasonError | RecursionError) else ""
-
-
 def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:160]} ... ({len(text) - 160} characters more)"
-
-
-# A date or a tag that its text does not fit raises what Python raises for it.
-_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float"))]
-    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|false)$", re.IGNORECASE), list("tTfF"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int",
-    re.compile(r"^[-+]?([0-9]+(_[0-9]+)*|0x[0-9a-fA-F]+|0o[0-7]+)$"),
-    list("-+0123456789"),
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?([0-9]+\.[0-9]*|\.?[0-9]+)([eE][-+]?[0-9]+)?$|^[-+]?\.inf$|^\.nan$"),
-    list("-+0123456789."),
-)
 
 
 def _one_sentence(cls: type[BaseModel], error: ValidationError, text: str) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from states import write_state
 
 from s6mod.engine import checkpoint
-from s6mod.engine.checkpoint import Snapshot, Writer, read_state
+from s6mod.engine.checkpoint import Snapshot, StateWriter, read_state
 from s6mod.errors import CheckpointError, S6modError
 from s6mod.learner import Learner
 
@@ -99,7 +99,7 @@ def test_a_state_written_beside_the_work_is_that_of_the_moment_it_was_asked_for(
     go_on, write = threading.Event(), checkpoint.write_whole
     monkeypatch.setattr(checkpoint, "write_whole", lambda *file: go_on.wait(60) and write(*file))
     tree = {"weights": torch.zeros(2), "rows": [1]}
-    states = Writer(tmp_path)
+    states = StateWriter(tmp_path)
     states.write(Snapshot.of(tree, {}))
     tree["weights"] += 1  # the work goes on while nothing is on disk yet
     tree["rows"].append(2)
@@ -114,7 +114,7 @@ def test_the_next_state_waits_for_the_one_before(tmp_path, monkeypatch):
     monkeypatch.setattr(
         checkpoint, "write_whole", lambda path, content: order.append(path.suffix) or write(path, content)
     )
-    states = Writer(tmp_path)
+    states = StateWriter(tmp_path)
     for number in range(4):
         states.write(Snapshot.of({"number": torch.tensor(number)}, {}))
     states.wait()
@@ -167,7 +167,7 @@ def test_a_state_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch, 
 
 def test_a_state_that_could_not_be_written_beside_the_work_is_told_once(tmp_path):
     (tmp_path / "file").write_text("x")
-    states = Writer(tmp_path / "file")
+    states = StateWriter(tmp_path / "file")
     states.write(Snapshot.of(TREE, {}))
     with pytest.raises(CheckpointError, match="choose a folder"):
         states.wait()
@@ -227,13 +227,13 @@ def test_a_missing_folder_says_so(tmp_path):
 
 def test_a_forked_process_writes_too(tmp_path):
     snapshot = Snapshot.of(TREE, {})
-    ours = Writer(tmp_path / "ours")
+    ours = StateWriter(tmp_path / "ours")
     ours.write(snapshot)
     ours.wait()
     child = os.fork()
     if child == 0:
         signal.alarm(20)  # rather than wait for ever
-        writer = Writer(tmp_path / "theirs")
+        writer = StateWriter(tmp_path / "theirs")
         writer.write(snapshot)
         writer.wait()
         os._exit(0)

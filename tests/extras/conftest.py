@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,12 @@ def grid():
 
 def holder(folder):
     """The process that has the run in a folder under way, if one has."""
-    for handle in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.readlink(handle) == str(folder) and int(handle.parts[2]) != os.getpid():
-                return int(handle.parts[2])
-        except OSError:
-            pass
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end meanwhile
+            if process.name != str(os.getpid()) and any(
+                os.readlink(handle) == str(folder) for handle in (process / "fd").iterdir()
+            ):
+                return int(process.name)
     return None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from s6mod.errors import ConfigError
-from s6mod.serve.decode import Batch, from_files, from_json
+from s6mod.serve.decode import Decoded, from_files, from_json
 from s6mod.serve.settings import Limits
 from services import batch, wait_until
 
@@ -76,7 +76,7 @@ def test_a_label_may_come_later_for_a_prediction(client, service):
 
 def test_predictions_outlive_a_peaceful_end(opened):
     with opened() as service:
-        service.writer.accept(Batch(*batch(1), "one"))
+        service.writer.accept(Decoded(*batch(1), "one"))
         learned(service)
         sent = from_files([("x", npy(batch(1)[0]))], [], None)
         ids = [each["id"] for each in service.predict(sent, 1)["predictions"]]
@@ -172,7 +172,7 @@ def test_a_client_that_vanishes_is_no_fault_of_ours(service):
 
 
 def test_a_client_that_does_not_go_on_is_let_go(service, monkeypatch):
-    monkeypatch.setattr("s6mod.serve.application.PATIENCE", 0.01)
+    monkeypatch.setattr("s6mod.serve.door.PATIENCE", 0.01)
 
     async def receive():
         await asyncio.sleep(60)

@@ -9,7 +9,7 @@ from s6mod import Learner
 from s6mod.engine.checkpoint import Snapshot, read_state
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.serve import run
-from s6mod.serve.decode import Batch
+from s6mod.serve.decode import Decoded
 from s6mod.serve.settings import Limits, RefusedError
 from services import RULES, batch, small, wait_until
 
@@ -17,7 +17,7 @@ from services import RULES, batch, small, wait_until
 def send(service, *numbers, classes=("a", "b")):
     for number in numbers:
         images, labels = batch(number, classes)
-        service.writer.accept(Batch(images, labels, f"batch {number}"))
+        service.writer.accept(Decoded(images, labels, f"batch {number}"))
 
 
 def learned(service):
@@ -149,7 +149,7 @@ def test_a_batch_that_stops_learning_can_be_rolled_back(opened, monkeypatch, cap
 
 def test_ids_that_the_service_would_use_itself_may_be_taken(opened):
     with opened(replace(RULES, snapshot_every=1)) as service:
-        service.writer.accept(Batch(*batch(1), "after 1 batches, row 2"))
+        service.writer.accept(Decoded(*batch(1), "after 1 batches, row 2"))
         learned(service)
         send(service, 2)
         learned(service)

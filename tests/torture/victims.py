@@ -18,7 +18,7 @@ from s6mod.engine.checkpoint import has_state
 from s6mod.errors import S6modError
 from s6mod.run_files import RunFiles
 from s6mod.runs.records import read_result
-from s6mod.serve.decode import Batch as Given
+from s6mod.serve.decode import Decoded
 from s6mod.serve.journal import Journal
 from s6mod.serve.run import opened, prepare
 from s6mod.serve.settings import Limits, Rules
@@ -148,7 +148,7 @@ class Serve:
         try:
             for number in range(self.BATCHES):
                 images, labels = batch(number, (number % 5, number % 7))
-                service.writer.accept(Given(images.numpy(), labels.tolist(), f"batch {number}"))
+                service.writer.accept(Decoded(images.numpy(), labels.tolist(), f"batch {number}"))
                 (folder / "told").write_text(f"{number:9d}")
         finally:
             service.stop()

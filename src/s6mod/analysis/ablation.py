@@ -6,7 +6,7 @@ The rows are the paper's, and two controls at the same alpha: confidence penalty
 from dataclasses import replace
 
 from s6mod.analysis.draw import COLOURS, GREY, canvas
-from s6mod.analysis.question import Answers, Question, branch_option, expect, slug
+from s6mod.analysis.question import FoundRuns, Question, branch_option, expect, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.branch.controls import CONTROLS
 from s6mod.decimals import difference
@@ -37,7 +37,7 @@ def ablation(whole: Cell) -> Question:
     return Question(name, title, whole, cells, _answer, paper_figures("ablation", whole))
 
 
-def _answer(found: Answers) -> Study:
+def _answer(found: FoundRuns) -> Study:
     question = found.question
     base = next(iter(question.cells))
     text = TEXT.format(method=base, alpha=branch_option(question.whole, "alpha"), note=found.note)
@@ -45,7 +45,7 @@ def _answer(found: Answers) -> Study:
     return Study(question.name, question.title, text, [_gains(found, base)], [_against_controls(found)], table)
 
 
-def _gains(found: Answers, base: str) -> Drawing:
+def _gains(found: FoundRuns, base: str) -> Drawing:
     """Change of Acc and AF against the method alone: mean and interval, and each seed as a dot."""
     labels = [label for label in found.question.cells if label != base and label in found.runs]
     rows: list[list[object]] = []
@@ -79,7 +79,7 @@ def _gains(found: Answers, base: str) -> Drawing:
         return panel.done("gains", title, alt, csv_text(columns, rows))
 
 
-def _against_controls(found: Answers) -> PlainTable:
+def _against_controls(found: FoundRuns) -> PlainTable:
     """S6MOD minus each control, paired by seed: what the branch itself has earned."""
     cells = found.question.cells
     [whole] = [label for label, cell in cells.items() if cell == found.question.whole]

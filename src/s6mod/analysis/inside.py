@@ -259,7 +259,7 @@ def _losses(run: Opened, entropy: dict[str, Array], terms: Sequence[Pull]) -> Dr
         left.axhline(uniform, color=GREY, linewidth=1, linestyle=DASHES[2], label="uniform")
         for place, (name, values) in enumerate(entropy.items()):
             style = {"color": COLOURS[place], "marker": _mark(place, len(values)), "linestyle": DASHES[place]}
-            left.plot(range(1, len(values) + 1), values, markersize=3, label=f"{name}", **style)
+            left.plot(range(1, len(values) + 1), values, markersize=3, label=name, **style)
         left.set(xlabel="class, in stream order", ylabel="entropy (nats)", ylim=(0, 1.05 * uniform))
         left.xaxis.get_major_locator().set_params(integer=True)
         left.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.2), columnspacing=1)

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import cast, get_args
 
 from s6mod.analysis.draw import COLOURS, GREY, MARKS, canvas, legend_below
-from s6mod.analysis.question import Answers, Question, slug
+from s6mod.analysis.question import FoundRuns, Question, slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.branch.controls import CONTROLS
 from s6mod.config import nearest
@@ -79,7 +79,7 @@ def _with(base: Cell, name: str) -> Cell:
     return cell.but(*(f"{key}={json.dumps(its[key]).strip(chr(34))}" for key in its if own[key] != its[key]))
 
 
-def _answer(found: Answers) -> Study:
+def _answer(found: FoundRuns) -> Study:
     question = found.question
     tables = [
         _table(found, "accuracy", "Average accuracy, Acc (%), and its change (points)"),
@@ -94,27 +94,27 @@ def _answer(found: Answers) -> Study:
     return Study(question.name, question.title, text, [_picture(found)], tables, findings=_words(found))
 
 
-def _methods(found: Answers) -> list[str]:
+def _methods(found: FoundRuns) -> list[str]:
     """The labels of methods alone."""
     return [label for label in found.question.cells if " + " not in label]
 
 
-def _joined(found: Answers) -> list[str]:
+def _joined(found: FoundRuns) -> list[str]:
     """Those that plug-ins can join."""
     return [name for name in _methods(found) if f"{name} + {PLUG_INS[0]}" in found.question.cells]
 
 
-def _gain(found: Answers, method: str, name: str, what: str = "accuracy") -> Estimate | None:
+def _gain(found: FoundRuns, method: str, name: str, what: str = "accuracy") -> Estimate | None:
     return paired(_joined_values(found, method, name, what), _values(found, method, what))
 
 
-def _joined_values(found: Answers, method: str, name: str, what: str) -> dict[int, float]:
+def _joined_values(found: FoundRuns, method: str, name: str, what: str) -> dict[int, float]:
     if name != LATEST:
         return _values(found, f"{method} + {name}", what)
     return _values(found, f"{method} + mkd", "latest/running") if what == "accuracy" else {}
 
 
-def _values(found: Answers, label: str, what: str) -> dict[int, float]:
+def _values(found: FoundRuns, label: str, what: str) -> dict[int, float]:
     """By seed: ``what`` is a metric of what predicts, or weights/statistics, whose accuracy at the end counts."""
     if what in get_args(Metric):
         return found.values(label, cast(Metric, what))
@@ -126,7 +126,7 @@ def _values(found: Answers, label: str, what: str) -> dict[int, float]:
     return scored
 
 
-def _sides(found: Answers, method: str, name: str) -> Sides:
+def _sides(found: FoundRuns, method: str, name: str) -> Sides:
     """Whether the two sides of a gain come from one version of the code."""
     joined = "mkd" if name == LATEST else name
     return sides(found.runs.get(f"{method} + {joined}", {}), found.runs.get(method, {}))
@@ -135,7 +135,7 @@ def _sides(found: Answers, method: str, name: str) -> Sides:
 # --- tables ---------------------------------------------------------------------------------------------------
 
 
-def _table(found: Answers, what: str, title: str) -> PlainTable:
+def _table(found: FoundRuns, what: str, title: str) -> PlainTable:
     columns = (*PLUG_INS, LATEST) if what == "accuracy" else PLUG_INS
     rows = []
     for method in _methods(found):
@@ -150,7 +150,7 @@ def _table(found: Answers, what: str, title: str) -> PlainTable:
     return PlainTable(title, ("method", "n", "alone", *(f"+ {name}" for name in columns)), rows)
 
 
-def _costs(found: Answers) -> PlainTable:
+def _costs(found: FoundRuns) -> PlainTable:
     """Of each cell, run or not: seconds of training on an H200, alone, measured or estimated."""
 
     def seconds(label: str) -> str:
@@ -167,7 +167,7 @@ def _costs(found: Answers) -> PlainTable:
 # --- words ----------------------------------------------------------------------------------------------------
 
 
-def _words(found: Answers) -> list[str]:
+def _words(found: FoundRuns) -> list[str]:
     """Where S6MOD helps, hurts, or does no better than a control; then the same of MKD."""
     joined = _joined(found)
     beyond = {method: _beyond_controls(found, method) for method in joined}
@@ -187,7 +187,7 @@ def _words(found: Answers) -> list[str]:
     return sentences + _sorted_by("By averaged weights S6MOD", steady)
 
 
-def _beyond_controls(found: Answers, method: str) -> Estimate | None:
+def _beyond_controls(found: FoundRuns, method: str) -> Estimate | None:
     """S6MOD minus the control that has the higher mean; None unless S6MOD and both controls have been run."""
     ours = found.values(f"{method} + s6mod", "accuracy")
     controls = [found.values(f"{method} + {each}", "accuracy") for each in CONTROLS]
@@ -219,7 +219,7 @@ def _say(gain: Estimate | None, of: Sides | None = None) -> str:
 # --- picture --------------------------------------------------------------------------------------------------
 
 
-def _picture(found: Answers) -> Drawing:
+def _picture(found: FoundRuns) -> Drawing:
     """The change of Acc by method, one colour a plug-in: mean and interval."""
     names = _joined(found)
     rows: list[list[object]] = []

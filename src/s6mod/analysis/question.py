@@ -37,7 +37,7 @@ class Question:
     title: str
     whole: Cell  # S6MOD as it is, which the study varies
     cells: dict[str, Cell]  # by label
-    answer: Callable[["Answers"], Study]
+    answer: Callable[["FoundRuns"], Study]
     paper: Figures
     pieces: dict[str, tuple[str, ...]] = field(default_factory=dict)  # commands that ask for a part, and its labels
     output: dict[str, Any] = field(default_factory=dict)  # what its runs write beside, which names none of them
@@ -61,7 +61,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answers:
+class FoundRuns:
     """The finished runs of a question, all computed in one precision."""
 
     question: Question
@@ -155,7 +155,7 @@ def slug(*parts: str) -> str:
 
 def answers(
     question: Question, runs: Sequence[StoredRun], wanted: int, place: Mapping[str, Any] | None = None
-) -> Answers:
+) -> FoundRuns:
     """Sort finished runs by the cells that asked for them; ``wanted``: how many runs there would be in all.
 
     ``place``: where their data lies, as far as the cells do not say it.
@@ -176,7 +176,7 @@ def answers(
     note = f"{count(len(used), 'run')}, seeds {ranges(seeds)}, {precision} on {', '.join(devices)}."
     if len(used) < wanted:
         note += f" {wanted - len(used)} of {wanted} runs are missing here: not finished, or in another precision."
-    return Answers(question, precision, found, note)
+    return FoundRuns(question, precision, found, note)
 
 
 def ranges(numbers: Sequence[int]) -> str:

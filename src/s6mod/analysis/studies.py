@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from s6mod.analysis.draw import DASHES, GREY, Canvas, band, canvas, legend_below, level
-from s6mod.analysis.question import Answers, Question, branch_option, expect, slug
+from s6mod.analysis.question import FoundRuns, Question, branch_option, expect, slug
 from s6mod.analysis.study import Drawing, Study, csv_text
 from s6mod.config import nearest
 from s6mod.decimals import decimal
@@ -49,7 +49,7 @@ def _weight(name: Literal["alpha", "beta"]) -> Callable[[Cell, Sequence[float] |
                 cells[f"confidence, alpha = {value:g}"] = whole.with_branch("confidence").but(f"alpha={value}")
         figures = {f"{name} = {value}": pair for value, pair in paper_figures(name, whole).items()}
 
-        def answer(found: Answers) -> Study:
+        def answer(found: FoundRuns) -> Study:
             return _sensitivity(found, name, chosen)
 
         return Question(
@@ -59,7 +59,7 @@ def _weight(name: Literal["alpha", "beta"]) -> Callable[[Cell, Sequence[float] |
     return ask
 
 
-def _sensitivity(found: Answers, name: str, chosen: list[float]) -> Study:
+def _sensitivity(found: FoundRuns, name: str, chosen: list[float]) -> Study:
     method = found.question.whole.method
     loss, other = ("L_Diff", "beta") if name == "alpha" else ("L_Cont", "alpha")
     series = {f"{method} + S6MOD": [f"{name} = {value:g}" for value in chosen]}
@@ -98,14 +98,14 @@ def _patterns(whole: Cell, values: Sequence[float] | None) -> Question:
         cells[f"N = {count}, routing"] = routed = whole.but(f"num_patterns={count}")
         cells[f"N = {count}, all active"] = routed.but(f"fixed_patterns={count}")
 
-    def answer(found: Answers) -> Study:
+    def answer(found: FoundRuns) -> Study:
         return _pattern_number(found, counts)
 
     title = f"Number of patterns: {_place(whole)}"
     return Question(slug("patterns", whole.name), title, whole, cells, answer, {})
 
 
-def _pattern_number(found: Answers, counts: list[int]) -> Study:
+def _pattern_number(found: FoundRuns, counts: list[int]) -> Study:
     """The paper's four panels: N-Acc and AF against N, without and with routing; the other row in grey."""
     kinds = {"all active": "all N patterns active", "routing": "class-conditional routing"}
     metrics: tuple[Metric, Metric] = ("learning_accuracy", "forgetting")
@@ -150,7 +150,7 @@ def _routing(whole: Cell, values: Sequence[float] | None) -> Question:
     return Question(slug("routing", whole.name), title, whole, cells, _routing_over_tasks, {})
 
 
-def _routing_over_tasks(found: Answers) -> Study:
+def _routing_over_tasks(found: FoundRuns) -> Study:
     """New-task accuracy a[t, t] and AF after each task."""
     rows: list[list[object]] = []
     with canvas(1, 2, 2.7) as panel:
@@ -207,7 +207,7 @@ STUDIES: dict[str, Callable[[Cell, Sequence[float] | None], Question]] = {
 # --- what they share ------------------------------------------------------------------------------------------
 
 
-def _line(axis: object, found: Answers, labels: list[str], metric: Metric, name: str, place: int) -> None:
+def _line(axis: object, found: FoundRuns, labels: list[str], metric: Metric, name: str, place: int) -> None:
     """One metric over the labels, at 0, 1, 2, ...; labels that have not been run are left out."""
     points = [(x, [*found.values(label, metric).values()]) for x, label in enumerate(labels)]
     known = [(x, values) for x, values in points if values]
@@ -215,7 +215,7 @@ def _line(axis: object, found: Answers, labels: list[str], metric: Metric, name:
         band(axis, [x for x, _ in known], [values for _, values in known], name, place)
 
 
-def _done(panel: Canvas, found: Answers, name: str, title: str, labels: list[str]) -> Drawing:
+def _done(panel: Canvas, found: FoundRuns, name: str, title: str, labels: list[str]) -> Drawing:
     rows = [
         [label, metric, seed, value]
         for label in labels
@@ -226,7 +226,7 @@ def _done(panel: Canvas, found: Answers, name: str, title: str, labels: list[str
     return panel.done(name, title, alt, csv_text(("learner", "metric", "seed", "value"), rows))
 
 
-def _means(found: Answers, labels: Sequence[str], metrics: Sequence[Metric]) -> str:
+def _means(found: FoundRuns, labels: Sequence[str], metrics: Sequence[Metric]) -> str:
     """The means in words."""
     parts = []
     for label in labels:

@@ -16,8 +16,8 @@ from s6mod.errors import ConfigError
 from s6mod.files import write_whole
 from s6mod.paper.render import COLUMNS, TEXTS, cells
 from s6mod.paper.tables import Filled
+from s6mod.report.source import STUDY
 
-FILE = "study.json"
 MARK = "<!-- Written by: s6mod study"  # on every page of a study
 
 
@@ -64,7 +64,7 @@ class Study:
         if self.filled is not None:
             for form, ending in (("markdown", "md"), ("csv", "csv"), ("json", "json")):
                 write_whole(folder / f"table.{ending}", TEXTS[form]([self.filled]) + "\n")
-        write_whole(folder / FILE, json.dumps(self.plain(), indent=1))
+        write_whole(folder / STUDY, json.dumps(self.plain(), indent=1))
 
     def plain(self) -> dict[str, Any]:
         """What ``study.json`` holds."""

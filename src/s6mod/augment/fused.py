@@ -43,6 +43,17 @@ def suits_transform(x: Tensor) -> bool:
     return available(x) and not wants_gradient
 
 
+def _candidates(scale: tuple[float, float]) -> dict[str, float]:
+    """What kernels need to know of the boxes that ``crop.draw_boxes`` chooses from."""
+    return {
+        "ATTEMPTS": crop.ATTEMPTS,
+        "AREA_LOW": scale[0],
+        "AREA_SPAN": scale[1] - scale[0],
+        "LOG_ASPECT_LOW": math.log(crop.RATIO[0]),
+        "LOG_ASPECT_SPAN": math.log(crop.RATIO[1] / crop.RATIO[0]),
+    }
+
+
 # --- kornia-like ----------------------------------------------------------------------------------------------
 
 
@@ -57,11 +68,7 @@ def fill_params(params: "KorniaParams", uniform: Tensor, size: tuple[int, int], 
             batch,
             H=size[0],
             W=size[1],
-            ATTEMPTS=crop.ATTEMPTS,
-            AREA_LOW=config.scale[0],
-            AREA_SPAN=config.scale[1] - config.scale[0],
-            LOG_ASPECT_LOW=math.log(crop.RATIO[0]),
-            LOG_ASPECT_SPAN=math.log(crop.RATIO[1] / crop.RATIO[0]),
+            **_candidates(config.scale),
             LAST_HEIGHT=last_height,
             LAST_WIDTH=last_width,
             FLIP=config.flip_probability,
@@ -116,11 +123,7 @@ def fill_transform_params(
             batch,
             H=size[0],
             W=size[1],
-            ATTEMPTS=crop.ATTEMPTS,
-            AREA_LOW=config.scale[0],
-            AREA_SPAN=config.scale[1] - config.scale[0],
-            LOG_ASPECT_LOW=math.log(crop.RATIO[0]),
-            LOG_ASPECT_SPAN=math.log(crop.RATIO[1] / crop.RATIO[0]),
+            **_candidates(config.scale),
             FLIP=config.flip_probability,
             GREY=config.grey_probability,
             BLOCK=POOL_BLOCK,

@@ -21,16 +21,14 @@ from s6mod.files import STALE, clear_aside
 from s6mod.locks import alone_in
 
 
-class Progress(Protocol):
+class Ticker(Protocol):
     """Whoever wants to see it go on."""
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         """Called with a verb and its object, what is done of it, and how much there is."""
 
 
-def acquire_official(
-    official: Official, root: Path, given: Path | None, skip_bad: bool, progress: Progress
-) -> list[str]:
+def acquire_official(official: Official, root: Path, given: Path | None, skip_bad: bool, progress: Ticker) -> list[str]:
     """Prepare a published data set from ``given`` (folder or archive), from official files under ``root``, or the net.
 
     Answers with the unreadable images that were passed over.
@@ -52,7 +50,7 @@ def acquire_official(
     return skipped
 
 
-def acquire_own(path: Path, root: Path, name: str, reading: Reading, progress: Progress) -> list[str]:
+def acquire_own(path: Path, root: Path, name: str, reading: Reading, progress: Ticker) -> list[str]:
     """Prepare own data: an image folder, an ``.npz`` or ``.csv`` file, or an archive of one of these."""
     with _content(path, root) as content:
         if content == path:
@@ -61,17 +59,17 @@ def acquire_own(path: Path, root: Path, name: str, reading: Reading, progress: P
         return _prepare(replace(source, origin=f"archive {path.name}"), root, progress)
 
 
-def _from_files(official: Official, root: Path, given: Path, skip_bad: bool, progress: Progress) -> list[str]:
+def _from_files(official: Official, root: Path, given: Path, skip_bad: bool, progress: Ticker) -> list[str]:
     with _content(given, root) as content:
         wrapped = official.find(content) is None and content.is_dir()
         return _prepare(official.source(sole_folder(content) if wrapped else content, skip_bad), root, progress)
 
 
-def _fetch(download: Download, folder: Path, progress: Progress) -> Path:
+def _fetch(download: Download, folder: Path, progress: Ticker) -> Path:
     return fetch(download, folder, lambda done, total: progress(f"fetch {download.file_name}", done, total))
 
 
-def _prepare(source: Source, root: Path, progress: Progress) -> list[str]:
+def _prepare(source: Source, root: Path, progress: Ticker) -> list[str]:
     done, total = 0, source.train.count + source.test.count
 
     def watch(images: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from s6mod.data.acquire import Progress, acquire_official, acquire_own
+from s6mod.data.acquire import Ticker, acquire_official, acquire_own
 from s6mod.data.catalog import checked_name, default_root, known, load, unknown
 from s6mod.data.dataset import Dataset
 from s6mod.data.official import OFFICIAL
@@ -45,7 +45,7 @@ def _is_default(root: Path) -> bool:
 
 
 def make_ready(
-    what: str, given: Path | None, root: Path, name: str | None, reading: Reading, progress: Progress
+    what: str, given: Path | None, root: Path, name: str | None, reading: Reading, progress: Ticker
 ) -> Ready:
     """The data set that ``what`` names, or own data that lies there; prepared first, where that is to be done.
 
@@ -82,7 +82,7 @@ def _refuse_options_of_own_data(what: str, given: Path | None, name: str | None,
         raise ConfigError(f"expected {what} alone, which is built in, got --from; drop it")
 
 
-def _published(name: str, given: Path | None, root: Path, skip_bad: bool, progress: Progress) -> Ready:
+def _published(name: str, given: Path | None, root: Path, skip_bad: bool, progress: Ticker) -> Ready:
     skipped: list[str] = []
     if name in OFFICIAL and (given is not None or not prepared_file(root, name).is_file()):
         place = expanded(given) if given is not None else None
@@ -91,7 +91,7 @@ def _published(name: str, given: Path | None, root: Path, skip_bad: bool, progre
     return Ready(load(name, root), root, skipped)
 
 
-def _own(path: Path, root: Path, name: str | None, reading: Reading, progress: Progress) -> Ready:
+def _own(path: Path, root: Path, name: str | None, reading: Reading, progress: Ticker) -> Ready:
     chosen = checked_name(name or name_of(path))
     if chosen in known:
         raise ConfigError(f"expected a name that is free, got {chosen!r}, a published data set; give another --name")

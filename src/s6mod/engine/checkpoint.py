@@ -89,7 +89,7 @@ def _renew_threads() -> None:
 os.register_at_fork(after_in_child=_renew_threads)  # threads are not forked, though the count of idle ones would be
 
 
-class Writer:
+class StateWriter:
     """Writes snapshots to one folder while other work goes on, one after the other."""
 
     def __init__(self, folder: Path) -> None:

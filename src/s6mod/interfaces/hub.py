@@ -11,13 +11,14 @@ from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_do
 from torch import nn
 
 from s6mod._version import __version__
+from s6mod.engine.checkpoint import STATE
 from s6mod.files import write_whole
 from s6mod.learner import Learner
 from s6mod.run_files import RunFiles
 from s6mod.runs.records import read_matrix, read_result
 
 CONFIG = "config.json"  # for readers, and for the Hub, which counts its downloads; state.json has what is loaded
-FILES = ["state.json", "state-*.safetensors"]  # all that is fetched of a repository
+FILES = [STATE, "state-*.safetensors"]  # all that is fetched of a repository
 LIBRARY = "s6mod"
 TASK = "image-classification"
 USE = """```python

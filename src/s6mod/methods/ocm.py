@@ -54,7 +54,7 @@ class OCMConfig(ContrastiveConfig):
 
 
 @dataclass(frozen=True)
-class Part:
+class WithRotated:
     """A batch, of the stream or from memory, as it is and rotated."""
 
     plain: Batch
@@ -105,12 +105,12 @@ class OCM(ContrastiveMethod):
         self.check_images(min(self.config.memory_batch, len(memory)))
         return Plan({"replay": memory.sample(self.config.memory_batch, generator)}, path=("later",))
 
-    def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> list[Part]:
+    def draw(self, stream: Batch, plan: Plan, memory: ReplayMemory, generator: torch.Generator) -> list[WithRotated]:
         """The stream and, after the first task, the memory batch."""
         batches = [stream, *(Batch(*memory.gather(rows)) for rows in plan.rows.values())]
-        return [Part(batch, self.rotate(batch.images, batch.labels, generator)) for batch in batches]
+        return [WithRotated(batch, self.rotate(batch.images, batch.labels, generator)) for batch in batches]
 
-    def losses(self, peer: Peer, views: list[Part], memory: ReplayMemory, generator: torch.Generator) -> Losses:
+    def losses(self, peer: Peer, views: list[WithRotated], memory: ReplayMemory, generator: torch.Generator) -> Losses:
         """One pass for the contrastive losses, one for cross-entropy; after the first task the teacher's two."""
         last = views[-1]  # what cross-entropy learns: the memory if there is one
         x, y = last.plain.images, last.plain.labels

@@ -19,7 +19,7 @@ from s6mod.methods.ccldc import CCLDC, CollaborationConfig, KDWeight, OwnWeight,
 from s6mod.methods.der_pp import DERPP, DERPPConfig
 from s6mod.methods.er import ER, ERConfig
 from s6mod.methods.er_ace import ERACE, ERACEConfig
-from s6mod.methods.ocm import OCM, OCMConfig, OCMOptimizerConfig, Part
+from s6mod.methods.ocm import OCM, OCMConfig, OCMOptimizerConfig, WithRotated
 from s6mod.methods.onpro import OnPro, OnProConfig
 
 # --- ER -------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class OCMCCLDC(CCLDC, OCM):
     config_class = OCMCCLDCConfig
     config: OCMCCLDCConfig
 
-    def chain_batch(self, views: list[Part]) -> tuple[Tensor, Tensor]:
+    def chain_batch(self, views: list[WithRotated]) -> tuple[Tensor, Tensor]:
         """The stream; after the first task [stream ; memory]."""
         return torch.cat([part.plain.images for part in views]), torch.cat([part.plain.labels for part in views])
 

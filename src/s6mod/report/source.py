@@ -26,6 +26,7 @@ PARTS: dict[str, dict[str, type]] = {  # what a report reads in records, by kind
     "confusion": {"classes": list, "counts": list},
 }
 NUMBERS = ("terms", "figures", "accuracy")  # parts of records that hold numbers alone
+STUDY = "study.json"  # what an analysis leaves in its folder
 MOST_STEPS = 2**53  # which a chart's axis can count
 Matrix = list[list[float]]  # row i: percent on tasks 0 ... i after task i
 
@@ -87,7 +88,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunData]:
 
 def read_study(path: Path) -> StudyFile:
     """A study file, or the one in a study's folder."""
-    file = path / "study.json" if path.is_dir() else path
+    file = path / STUDY if path.is_dir() else path
     try:
         content = read_json(file)
         if content["kind"] != "study":

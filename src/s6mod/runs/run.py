@@ -22,7 +22,7 @@ from torch import Tensor
 
 from s6mod.data import Dataset
 from s6mod.data.streams import StreamPlan, make_plan
-from s6mod.engine.checkpoint import Writer, has_state
+from s6mod.engine.checkpoint import StateWriter, has_state
 from s6mod.engine.evaluate import ENSEMBLE
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import clear_aside, read_json, write_whole
@@ -53,7 +53,7 @@ class Run:
         self.config, self.folder, self.watch = config, folder, watch
         self._files = RunFolder(folder)
         self.hash = self._files.begun_as or config.hash
-        self._states = Writer(self._files.checkpoint)
+        self._states = StateWriter(self._files.checkpoint)
         whole = dataset if dataset is not None else config.data.load()
         self.fingerprint = whole.fingerprint
         data = config.data.seen_by(whole, config.seed)

@@ -1,10 +1,7 @@
-"""The service over HTTP: routes, the door that every request passes, and how refusals are told."""
+"""The service over HTTP: its routes. What every request passes before them is the door."""
 
 import asyncio
-import hmac
 import json
-import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -12,33 +9,27 @@ from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
-from starlette.datastructures import Headers, UploadFile
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import UploadFile
 
 from s6mod._version import __version__
-from s6mod.errors import InputError, S6modError
+from s6mod.config import LARGEST
+from s6mod.errors import InputError
 from s6mod.serve import decode
 from s6mod.serve.decode import Sent
-from s6mod.serve.metrics import Metrics
+from s6mod.serve.door import Door, tell_refusals
+from s6mod.serve.metrics import Counts
 from s6mod.serve.reference import reference
 from s6mod.serve.service import Service
-from s6mod.serve.settings import RefusedError, too_much
+from s6mod.serve.settings import RefusedError
 
 WORKERS = 4  # threads that predict, and as many for all else: who predicts waits for no disk
 WATCHERS = 32  # pages that are live at once
-OPEN = ("/", "/healthz", "/docs", "/openapi.json")  # paths that need no token: they tell nothing of the learner
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 NPY = ("application/x-npy", "application/octet-stream")
 POLICY = (  # of the page: nothing comes from elsewhere, and nothing goes there
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-PATIENCE = 60.0  # seconds in which a request must have come
-UNREAD = (401, 403, 408, 413)  # answers after which the rest of a request is not read
 TEXT = 2**20  # bytes of one field of a form that is no file
 
 _IMAGES = {"type": "array", "items": {}, "description": "nested lists of numbers, or image files in base64"}
@@ -63,8 +54,8 @@ def _body(labels: bool) -> dict[str, Any]:
 
 
 def application(service: Service, token: str | None = None) -> FastAPI:
-    """The routes of a service, which starts and ends with them; with a ``token``, all but ``OPEN`` ask for it."""
-    metrics = Metrics()
+    """The routes of a service, which starts and ends with them; with a ``token``, most ask for it, see ``door``."""
+    counts = Counts()
     predicting, telling = (ThreadPoolExecutor(WORKERS, name) for name in ("predict", "tell"))
 
     @asynccontextmanager
@@ -106,7 +97,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
 
     @app.post("/predict", openapi_extra=_body(labels=False))
     async def predict(request: Request, top: Annotated[int, Query()] = 1) -> Any:
-        """Labels and probabilities of images, best first: `top` for each. Probabilities are not calibrated."""
+        """Labels and probabilities of images, best first: `top` for each. With test_then_train they are calibrated."""
         return await work(service.predict, await _sent(request, service), top)
 
     @app.post("/learn", openapi_extra=_body(labels=True))
@@ -136,7 +127,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     @app.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> str:
         """Counts and times, as Prometheus reads them."""
-        return metrics.text(await work(service.gauges))
+        return counts.text(await work(service.gauges))
 
     @app.post("/snapshot", openapi_extra=_object({"id": {"type": "string"}}))
     async def snapshot(request: Request) -> Any:
@@ -154,7 +145,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
         """Go back to a snapshot. Batches accepted after it stay in the journal, marked as unlearned."""
         asked = await _fields(request, ["snapshot", "id"])
         number = asked.get("snapshot")
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**53:
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
             raise InputError('expected the number of a snapshot, got none; send {"snapshot": 12}, see GET /snapshots')
         return await work(service.writer.roll_back, decode.id_of(asked.get("id")), number)
 
@@ -199,112 +190,10 @@ def application(service: Service, token: str | None = None) -> FastAPI:
         finally:
             watching -= 1
 
-    @app.exception_handler(S6modError)
-    async def refused(_: Request, error: S6modError) -> JSONResponse:
-        return _refusal(error) if isinstance(error, RefusedError) else _told(400, str(error))
-
-    @app.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
-        if error.status_code in (404, 405):
-            return _told(error.status_code, f"expected a path of GET /docs, got {request.method} there; check both")
-        return _told(error.status_code, f"expected a request that can be read, got: {error.detail}; check it")
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
-        return _told(400, f"expected a {where} that fits, got: {first['msg']}; see GET /docs")
-
-    @app.exception_handler(sqlite3.Error)
-    async def unwritten(_: Request, error: sqlite3.Error) -> JSONResponse:
-        return _told(503, f"expected to write to the journal, got: {error}; nothing was accepted, mend that", 10)
-
-    @app.exception_handler(Exception)
-    async def broken(_: Request, error: Exception) -> JSONResponse:
-        return _told(500, f"expected no {type(error).__name__} here, got one: a fault of ours; see the server's output")
-
+    tell_refusals(app)
     paths = frozenset(path for route in app.routes if (path := getattr(route, "path", None)))
-    app.add_middleware(_Door, service=service, token=token, metrics=metrics, paths=paths)
+    app.add_middleware(Door, service=service, token=token, counts=counts, paths=paths)
     return app
-
-
-class _Door:
-    """Who may come in, how much may be brought, and who is counted."""
-
-    def __init__(
-        self, app: ASGIApp, service: Service, token: str | None, metrics: Metrics, paths: frozenset[str]
-    ) -> None:
-        self.app, self.service, self.token, self.metrics, self.paths = app, service, token, metrics, paths
-        self.most = service.limits.body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
-            return
-        begin, status, taken, whole = time.perf_counter(), 500, 0, False
-
-        async def limited() -> Message:
-            nonlocal taken, whole
-            try:
-                async with asyncio.timeout(None if whole else PATIENCE + begin - time.perf_counter()):
-                    message = await receive()
-            except TimeoutError:
-                raise RefusedError(
-                    408, f"expected all of a request in {PATIENCE:.0f} seconds, got a part; send it again"
-                ) from None
-            whole = not message.get("more_body", False)
-            taken += len(message.get("body", b""))
-            if taken > self.most:
-                raise self._too_long()
-            return message
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        headers, path = Headers(scope=scope), scope["path"].removeprefix(scope.get("root_path", ""))
-        try:
-            self._check(headers, path)
-            await self.app(scope, limited, noted)
-        except RefusedError as error:
-            await _refusal(error)(scope, receive, noted)
-        except ClientDisconnect:  # nobody is there to be told
-            status = 499
-        except asyncio.CancelledError:  # by uvicorn, of what has not come, or is not read, when the service ends
-            if not self.service.host.stopping:
-                raise
-            if status == 500:  # nothing was answered yet
-                ending = RefusedError(503, "expected a request before the end, got a part; send it again", 5)
-                await _refusal(ending)(scope, receive, noted)
-        finally:
-            known = path if path in self.paths else "/learn/{id}" if path.startswith("/learn/") else "other"
-            if known != "/events":
-                self.metrics.count(known, status, time.perf_counter() - begin)
-
-    def _check(self, headers: Headers, path: str) -> None:
-        if self.token is None:
-            # A page of another site, open in a browser of this machine, could send requests here.
-            host, origin = headers.get("host", ""), headers.get("origin")
-            name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-            if name not in LOOPBACK or (origin is not None and origin.partition("://")[2] != host):
-                raise RefusedError(
-                    403, "expected a request of this machine, got one of another; set a token for others"
-                )
-        elif path not in OPEN and not hmac.compare_digest(
-            headers.get("authorization", "").encode(), f"Bearer {self.token}".encode()
-        ):
-            raise RefusedError(
-                401, "expected the service's token, got none or another; send Authorization: Bearer TOKEN"
-            )
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self.most:
-            raise self._too_long()
-
-    def _too_long(self) -> RefusedError:
-        return too_much(f"expected at most {self.most:,} bytes, got more; send fewer or smaller images")
 
 
 async def _sent(request: Request, service: Service) -> Sent:
@@ -349,16 +238,3 @@ async def _fields(request: Request, known: list[str]) -> dict[str, Any]:
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties}
     return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
-
-
-def _refusal(error: RefusedError) -> JSONResponse:
-    return _told(error.status, str(error), error.retry)
-
-
-def _told(status: int, sentence: str, retry: int | None = None) -> JSONResponse:
-    headers = {} if retry is None else {"Retry-After": str(retry)}
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if status in UNREAD:
-        headers["Connection"] = "close"
-    return JSONResponse({"error": sentence}, status, headers)

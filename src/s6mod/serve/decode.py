@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from PIL import Image
 
+from s6mod.config import LARGEST
 from s6mod.data.images import BadImageError, pixels_of, read_image
 from s6mod.errors import InputError
 from s6mod.files import parse_json
@@ -27,13 +28,12 @@ from s6mod.serve.settings import Limits, too_much
 NPY = b"\x93NUMPY"
 LONGEST = 100  # letters of a class's name
 LONGEST_ID = 200
-LARGEST = 2**53 - 1  # label, which every reader of JSON takes as it is
 Images = NDArray[np.uint8]
 FIELDS = ("images", "labels", "predictions", "id")
 
 
 @dataclass(frozen=True)
-class Batch:
+class Decoded:
     """Images (N, 3, H, W), their labels if they have some, and the id of the request."""
 
     images: Images
@@ -91,7 +91,7 @@ def worded(texts: Sequence[str]) -> Any:
     return list(texts) or None
 
 
-def batch(sent: Sent, size: tuple[int, int], limits: Limits) -> Batch:
+def batch(sent: Sent, size: tuple[int, int], limits: Limits) -> Decoded:
     """All images of a request that sends some."""
     if sent.arrays is not None:
         images = _of_arrays(sent.arrays, size, limits)
@@ -101,7 +101,7 @@ def batch(sent: Sent, size: tuple[int, int], limits: Limits) -> Batch:
     else:
         raise InputError("expected at least one image, got none; send image files, JSON or npy")
     _check_number(len(images), limits)
-    return Batch(images, None if sent.labels is None else labels_of(sent.labels, len(images)), id_of(sent.id))
+    return Decoded(images, None if sent.labels is None else labels_of(sent.labels, len(images)), id_of(sent.id))
 
 
 def labels_of(labels: Any, number: int) -> list[Name]:

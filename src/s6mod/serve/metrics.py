@@ -7,7 +7,7 @@ from collections.abc import Mapping
 BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
 
 
-class Metrics:
+class Counts:
     """What the application counts; it runs in one thread."""
 
     def __init__(self) -> None:

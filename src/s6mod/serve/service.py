@@ -11,7 +11,7 @@ from s6mod._version import __version__
 from s6mod.data.images import RESIZING
 from s6mod.errors import InputError
 from s6mod.serve import decode
-from s6mod.serve.decode import Batch, Sent
+from s6mod.serve.decode import Decoded, Sent
 from s6mod.serve.predictions import Predictions
 from s6mod.serve.reader import Reader
 from s6mod.serve.settings import Limits, RefusedError
@@ -93,7 +93,7 @@ class Service:
             if first is None or first.said != labels:
                 raise
             return first.answer()  # its images are forgotten by now
-        return writer.accept(Batch(images, labels, id))
+        return writer.accept(Decoded(images, labels, id))
 
     def batch(self, id: str) -> dict[str, Any]:
         """What has become of a batch."""

@@ -23,7 +23,7 @@ from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError
 from s6mod.learner.classes import Name
 from s6mod.locks import hold, let_go
 from s6mod.serve.account import right
-from s6mod.serve.decode import Batch
+from s6mod.serve.decode import Decoded
 from s6mod.serve.journal import Journal, Row
 from s6mod.serve.settings import Limits, RefusedError, Rules
 from s6mod.serve.shown import Shown, shown
@@ -56,7 +56,7 @@ class Writer:
         self.trouble: str | None = None  # why the latest checkpoint was not written
         self.step_seconds = 0.1  # of late, for one batch
         self.stopping = False
-        self._disk = checkpoint.Writer(self.files.checkpoint)
+        self._disk = checkpoint.StateWriter(self.files.checkpoint)
         self._writing: int | None = None  # the number of the checkpoint under way
         self._saved_at = time.monotonic()
         self._dropped = 0  # images of batches below are dropped
@@ -83,7 +83,7 @@ class Writer:
 
     # --- what the application asks ----------------------------------------------------------------------------
 
-    def accept(self, batch: Batch) -> dict[str, Any]:
+    def accept(self, batch: Decoded) -> dict[str, Any]:
         """Put a batch into the journal; the answer is given once it is on disk."""
         assert batch.labels is not None
         with self._accepting:
