@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from s6mod.decimals import decimal, difference
 from s6mod.methods import methods
-from s6mod.paper.estimate import ENOUGH, WORTH, Estimate
+from s6mod.paper.estimate import ENOUGH, LAGS, WORTH, Estimate
 from s6mod.paper.render import MARKS
 from s6mod.report.groups import Group
 
@@ -19,7 +19,6 @@ PLUG_INS = {
     "mkd": "A teacher, an averaged copy of the network.",
 }
 NEAREST = 1.0  # points by which nearest means must be ahead to be worth a word
-LAGS = 10.0  # points of N-Acc that the head must be behind them to be explained
 
 
 def conclusion(groups: Sequence[Group]) -> list[str]:
