@@ -139,7 +139,7 @@ def _lags(runs: Sequence[Mapping[str, Any]]) -> bool:
     means, chosen = (
         mean(run["metrics"][name]["learning_accuracy"] for run in runs) for name in ("ncm", runs[0]["primary"])
     )
-    return means >= chosen + LAGS
+    return bool(means >= chosen + LAGS)
 
 
 def _over_seeds(values: list[float]) -> str:
