@@ -50,6 +50,18 @@ def test_forgetting_that_rounds_to_nothing_has_no_minus():
     assert " 90.0 0.0 " in " ".join(console.file.getvalue().split())
 
 
+@pytest.mark.parametrize(
+    ("statistics", "ncm", "told"), [("running", 80.0, True), ("running", 65.0, False), ("memory", 80.0, False)]
+)
+def test_a_head_that_lags_behind_its_features_is_explained(statistics, ncm, told):
+    head, means = ({"accuracy": 50.0, "forgetting": 1.0, "learning_accuracy": score} for score in (60.0, ncm))
+    result = {"cell": "er/digits/200", "primary": "head", "metrics": {"head": head, "ncm": means}, "ms_per_step": 3.0}
+    result |= {"bytes_held": 10**6, "config": {"statistics": statistics}}
+    console = Console(file=io.StringIO(), width=300)
+    console.print(result_table([result]))
+    assert ("than what predicts (er/digits/200)" in " ".join(console.file.getvalue().split())) == told
+
+
 def test_a_single_run_says_in_one_line_what_it_is_worth():
     metrics = {"head": {"accuracy": 90.0, "forgetting": 1.0, "learning_accuracy": 91.0}}
     result = {"cell": "er/digits/200", "primary": "head", "metrics": metrics, "ms_per_step": 3.0, "bytes_held": 10**6}

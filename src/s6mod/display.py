@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from s6mod.decimals import spread
-from s6mod.paper.estimate import WORTH
+from s6mod.paper.estimate import LAGS, WORTH
 from s6mod.runs.config import RunConfig
 from s6mod.runs.progress import Progress
 
@@ -124,7 +124,22 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
             )
     if any(len(runs) == 1 for runs in cells.values()):
         table.caption = f"{table.caption}\n{WORTH}"
+    if behind := [cell for cell, runs in cells.items() if _lags(runs)]:
+        table.caption = (
+            f"{table.caption}\nJust after a task ncm knows far more of it than what predicts ({', '.join(behind)}): "
+            "BatchNorm's running averages lag behind on a short stream. --set statistics=memory measures them anew."
+        )
     return table
+
+
+def _lags(runs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether what predicts seems not to learn although the features do."""
+    if "ncm" not in runs[0]["metrics"] or runs[0]["config"]["statistics"] != "running":
+        return False
+    means, chosen = (
+        mean(run["metrics"][name]["learning_accuracy"] for run in runs) for name in ("ncm", runs[0]["primary"])
+    )
+    return bool(means >= chosen + LAGS)
 
 
 def _over_seeds(values: list[float]) -> str:

@@ -1,5 +1,7 @@
 """Images in whatever form their owner has them are one batch."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -68,7 +70,9 @@ def test_an_image_of_pil_is_read_as_a_data_set_reads_its_file(tmp_path):
         (RGB[:0], "non-empty batch"),
         (torch.full((1, 3, 8, 8), torch.nan), "finite image values, got NaN"),
         (np.zeros((5, 8, 8), np.uint8), "channel axis"),
-        ("cat.png", "images as an array"),
+        ("cat.png", r"images, got the name of a file; open it, for instance by PIL\.Image\.open"),
+        ([Path("cat.png"), Path("dog.png")], "images, got the name of a file"),
+        (3, "grey or RGB images"),
         ([], "got an empty batch"),
     ],
 )

@@ -1,5 +1,7 @@
 """Learners by a preset: a word for everyday use, or a cell of the published protocol."""
 
+import re
+
 import pytest
 
 from s6mod import Learner
@@ -81,6 +83,19 @@ def test_a_word_s_learner_can_be_changed():
 def test_a_preset_that_is_not_known_is_one_sentence(name, message):
     with pytest.raises(ConfigError, match=message):
         Learner.preset(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("er+s6mod", "a method alone, got 'er+s6mod'; write Learner(method='er', branch='s6mod')"),
+        ("der+++mkd", "a method alone, got 'der+++mkd'; write Learner(method='der++', teacher='mkd')"),
+        ("best", "a method, got the preset 'best'; write Learner.preset('best')"),
+    ],
+)
+def test_whoever_names_a_whole_learner_as_its_method_is_told_how_to_make_it(name, told):
+    with pytest.raises(ConfigError, match=f"^expected {re.escape(told)}$"):
+        Learner(name, num_classes=10)
 
 
 def test_a_learner_that_is_told_no_method_is_the_everyday_one():

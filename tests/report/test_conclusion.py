@@ -33,7 +33,7 @@ def groups(tmp_path, write_run):
 def test_the_best_is_named_with_its_lead_and_what_that_is_worth(groups):
     told = " ".join(conclusion(groups({ER: (70.0, 72.0, 74.0), OURS: (80.0, 82.0, 85.0)})))
     assert told == (
-        "er+s6mod is ahead with 82.33 % (3 seeds); then er with 72.00 % (3 seeds). The lead over er, paired by seed, "
+        "er+s6mod is ahead with 82.33 %; then er with 72.00 % (3 seeds each). The lead over er, paired by seed, "
         "is +10.33 ± 1.43 points (3 seeds): more than chance gives. Seeds of one learner lie up to 5.0 points apart "
         "here."
     )

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from s6mod.paper.estimate import Estimate, paired
+from s6mod.paper.render import gain_text
 from s6mod.report import curves
 from s6mod.report.groups import group_runs
-from s6mod.report.html import gain
 from s6mod.report.page import page
 from s6mod.report.source import read_runs
 from s6mod.runs.cells import parse
@@ -261,6 +261,23 @@ def test_beside_the_paper_too_a_gain_across_numerics_is_marked(tmp_path, write_r
     assert ("+2.00†" in text, "†: the two sides of this gain differ" in text) == (numerics is not None,) * 2
 
 
+def test_a_gain_whose_sides_differ_in_their_numerics_is_marked_wherever_it_stands(tmp_path, write_run):
+    for seed in range(3):
+        write_run(tmp_path, "er/digits/200", seed=seed, accuracy=60.0 + seed)
+        write_run(tmp_path, "er+s6mod/digits/200", seed=seed, accuracy=70.0 + 2 * seed, numerics=1)
+    text = Reader(page(read_runs([tmp_path]))).text
+    assert "+11.00 ± 2.48† over er: a gain (3 paired)" in text  # the card
+    assert "er+s6mod over er 3 +11.00 ± 2.48†" in text  # the table
+    assert text.count("†: the two sides of this gain differ") == 1
+    assert "more than chance gives. The two come from different versions of the code." in text
+
+
+def test_seeds_in_a_row_are_told_as_a_range(tmp_path, write_run):
+    for seed in (0, 1, 2, 50):
+        write_run(tmp_path, "er/digits/200", seed=seed)
+    assert "0-2, 50" in Reader(page(read_runs([tmp_path]))).text
+
+
 def test_runs_of_one_cell_are_told_apart_by_what_differs(runs, tmp_path):
     for beta in (0.5, 2.0):
         result = json.loads((next(runs.glob("er+s6mod-*seed0*")) / "result.json").read_text())
@@ -382,7 +399,7 @@ def test_the_command_of_a_run_on_own_data_names_its_place(runs, tmp_path):
 
 
 def test_a_loss_too_small_to_be_shown_is_no_minus_zero():
-    assert gain(Estimate.of([-0.001])) == "+0.00"
+    assert gain_text(Estimate.of([-0.001]), None) == "+0.00"
 
 
 def test_a_record_without_a_command_shows_none(runs, tmp_path):

@@ -1,6 +1,7 @@
 """Images as a user of a learner holds them: arrays of either layout, PIL images, lists of them, or a single one."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,8 @@ from s6mod.data.arrays import CHANNELS, as_uint8_images
 from s6mod.data.images import BadImageError, pixels_of
 from s6mod.errors import InputError
 
+NAME = (str, Path)  # of a file
+
 Images: TypeAlias = Tensor | NDArray[Any] | Sequence[Any] | Any  # at last, an image of PIL
 
 
@@ -24,6 +27,8 @@ def as_batch(x: Images) -> tuple[Tensor, bool]:
     """
     if isinstance(x, list | tuple) and any(map(_is_image, x)):
         return _joined(x), False
+    if isinstance(x, NAME) or (isinstance(x, list | tuple) and x and isinstance(x[0], NAME)):
+        raise InputError("expected images, got the name of a file; open it, for instance by PIL.Image.open")
     array = _array(x)
     shape = _shape(array)
     single = len(shape) == 2 or (len(shape) == 3 and (shape[0] in CHANNELS or shape[2] in CHANNELS))

@@ -38,7 +38,7 @@ from s6mod.learner.images import Images, as_batch
 from s6mod.learner.own import Factory, Own
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
-from s6mod.learner.preset import EVERYDAY, composed
+from s6mod.learner.preset import EVERYDAY, composed, method_alone
 from s6mod.learner.published import Published
 from s6mod.learner.state import copied, loaded, save, state_of, take_over
 from s6mod.locks import Turn, in_turn, in_turn_to_change
@@ -94,6 +94,8 @@ class Learner(Answers):
         if method is None:
             config = composed(EVERYDAY, given)
         else:
+            if isinstance(method, str):
+                method = method_alone(method)
             given = {"method": methods.configure(method), "predict_among": "seen"} | given
             config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
         self._setup(config, network, optimizer)

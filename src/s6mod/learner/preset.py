@@ -47,6 +47,16 @@ def split_learner(learner: str) -> tuple[str, str, str]:
     return method.removesuffix(f"+{branch}"), branch, teacher
 
 
+def method_alone(name: str) -> str:
+    """The name of a method; that of a whole learner, such as ``er+s6mod`` or ``best``, is refused."""
+    if name in words():
+        raise ConfigError(f"expected a method, got the preset {name!r}; write Learner.preset({name!r})")
+    said = [f"{part}={word!r}" for part, word in zip(PARTS, split_learner(name), strict=True) if word != "none"]
+    if len(said) > 1:
+        raise ConfigError(f"expected a method alone, got {name!r}; write Learner({', '.join(said)})")
+    return name
+
+
 def _last(learner: str) -> str:
     """What stands behind the last plus; none if nothing does: the name of a method may have one, as der++ does."""
     if learner in methods:

@@ -14,6 +14,7 @@ WORTH = (
     "A single run is worth little: another seed, or the same one with another number of threads, may be several points "
     "away. Tell learners apart by three seeds or more."
 )
+LAGS = 10.0  # points of N-Acc that a head must be behind nearest class means to be explained
 NARROW = 2.0  # points: half of an interval that is narrow enough to say that two figures agree
 PAPER_RUNS = 10  # that each of the paper's figures is an average of
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from s6mod.decimals import decimal, difference
 from s6mod.methods import methods
-from s6mod.paper.estimate import ENOUGH, WORTH, Estimate
+from s6mod.paper.estimate import ENOUGH, LAGS, WORTH, Estimate
+from s6mod.paper.render import MARKS
 from s6mod.report.groups import Group
 
 PLUG_INS = {
@@ -18,7 +19,6 @@ PLUG_INS = {
     "mkd": "A teacher, an averaged copy of the network.",
 }
 NEAREST = 1.0  # points by which nearest means must be ahead to be worth a word
-LAGS = 10.0  # points of N-Acc that the head must be behind them to be explained
 
 
 def conclusion(groups: Sequence[Group]) -> list[str]:
@@ -90,13 +90,19 @@ def _mean(group: Group) -> float:
 
 
 def _ahead(ranked: Sequence[Group]) -> str:
-    """``er+s6mod is ahead with 83.21 % (3 seeds); then er with 78.40 % (3 seeds).``"""
-    told = [f"{decimal(_mean(group))} % ({_seeds(len(group.values('accuracy')))})" for group in ranked]
+    """``er+s6mod is ahead with 83.21 %; then er with 78.40 % (3 seeds each).``"""
+    seeds = [len(group.values("accuracy")) for group in ranked]
+    alike = len(ranked) > 1 and len({*seeds}) == 1
+    told = [
+        f"{decimal(_mean(group))} %" + ("" if alike else f" ({_seeds(n)})")
+        for group, n in zip(ranked, seeds, strict=True)
+    ]
     if len(ranked) == 1:
         return f"{ranked[0].label} ends with {told[0]}."
     others = ", ".join(f"{group.label} with {text}" for group, text in zip(ranked[1:4], told[1:4], strict=True))
     more = f" and {len(ranked) - 4} more" if len(ranked) > 4 else ""
-    return f"{ranked[0].label} is ahead with {told[0]}; then {others}{more}."
+    each = f" ({_seeds(seeds[0])} each)" if alike else ""
+    return f"{ranked[0].label} is ahead with {told[0]}; then {others}{more}{each}."
 
 
 def _lead(best: Group, second: Group) -> str:
@@ -106,7 +112,8 @@ def _lead(best: Group, second: Group) -> str:
     beyond = beyond_chance(gain)
     worth = "more than chance gives" if beyond else "too few to tell" if beyond is None else "not beyond chance"
     apart = difference(gain.mean, gain.half, " ")
-    return f"The lead over {second.label}, paired by seed, is {apart} points ({_seeds(gain.n)}): {worth}."
+    versions = " The two come from different versions of the code." if best.sides(second) in MARKS else ""
+    return f"The lead over {second.label}, paired by seed, is {apart} points ({_seeds(gain.n)}): {worth}.{versions}"
 
 
 def _seeds(n: int) -> str:

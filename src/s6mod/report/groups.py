@@ -9,6 +9,7 @@ from typing import Any
 
 from s6mod.branch.controls import CONTROLS
 from s6mod.paper.estimate import Estimate, paired
+from s6mod.paper.tables import Sides, sides
 from s6mod.report.source import RunData
 from s6mod.runs.completion import base_setting, departures, setting
 from s6mod.runs.store import StoredRun
@@ -62,6 +63,10 @@ class Group:
     def gain(self, over: "Group", metric: str) -> Estimate | None:
         """How much more of a metric it has than another group, over the seeds of both."""
         return paired(self.values(metric), over.values(metric))
+
+    def sides(self, over: "Group") -> Sides:
+        """What the code of both sides of such a gain has in common."""
+        return sides(self.finished, over.finished)
 
     def opponents(self, groups: Iterable["Group"]) -> list["Group"]:
         """Base and controls that its gains are measured from: a base has none, a control has the base."""

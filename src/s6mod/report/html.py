@@ -102,8 +102,3 @@ def paragraph(text: str, kind: str = "") -> str:
 def spread(estimate: Estimate | None) -> str:
     """Mean ± standard deviation, or what there is of it."""
     return decimals.spread(estimate.mean, estimate.std, gap=" ") if estimate else ""
-
-
-def gain(estimate: Estimate | None) -> str:
-    """A difference with half of its 95 % interval."""
-    return decimals.difference(estimate.mean, estimate.half, " ") if estimate else ""

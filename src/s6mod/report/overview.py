@@ -1,17 +1,17 @@
 """The first section: headline figures of each setting against its base, its controls and the paper."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
 
 from s6mod.paper.estimate import Estimate
 from s6mod.paper.published import table as paper_table
-from s6mod.paper.render import COLUMNS, LEGEND, cells, notes_of
+from s6mod.paper.render import COLUMNS, LEGEND, cells, gain_text, notes, notes_of
 from s6mod.paper.tables import Results, Row, as_published
 from s6mod.report.charts import Chart, Dots, dots
 from s6mod.report.conclusion import beyond_chance, conclusion, names, nearest_means
 from s6mod.report.groups import Group, panels
-from s6mod.report.html import Section, figure, figures, gain, paragraph, spread, table
+from s6mod.report.html import Section, figure, figures, paragraph, spread, table
 from s6mod.report.source import RunData
 from s6mod.runs.completion import complete, setting
 
@@ -34,6 +34,7 @@ def overview(groups: Sequence[Group]) -> Section:
     done = [group for group in groups if group.values("accuracy")]
     rows, published = _beside_paper(done)
     parts = [_progress(under_way)] if under_way else []
+    marks: list[str] = []
     if done:
         parts += [paragraph(f"{where} {' '.join(conclusion(part))}".strip(), "lead") for where, part in settings(done)]
         parts += [paragraph(note, "note") for note in (names(done), _unlike_presets(done), nearest_means(done)) if note]
@@ -42,10 +43,13 @@ def overview(groups: Sequence[Group]) -> Section:
         parts.append(_metrics(done))
         parts.append(_gains(done))
         parts += _pairs(done)
-        parts.append(paragraph(_meanings(done), "note"))
+        marks = notes(parts)
+        parts.append(paragraph(" ".join([_meanings(done), *(f"{mark}." for mark in marks)]), "note"))
     if rows:
         parts.append(table(("figure", *COLUMNS), [(row.section, *cells(row)) for row in rows], "Beside the paper"))
-        legend = "; ".join([f"{LEGEND[0].upper()}{LEGEND[1:]}", *notes_of(rows)])
+        legend = "; ".join(
+            [f"{LEGEND[0].upper()}{LEGEND[1:]}", *(note for note in notes_of(rows) if note not in marks)]
+        )
         parts.append(paragraph(f"{legend}. {VERDICTS}", "note"))
     return Section("overview", "Overview", "".join(parts))
 
@@ -79,7 +83,7 @@ def _chip(group: Group, other: Group) -> str:
     if difference is None:
         return ""
     kind, told = _beyond_chance(difference)
-    text = f"{gain(difference)} over {other.label}: {told} ({difference.n} paired)"
+    text = f"{_gain(group, other, 'accuracy')} over {other.label}: {told} ({difference.n} paired)"
     return f'<p class="chip {kind}">{escape(text)}</p>'
 
 
@@ -121,7 +125,7 @@ def _metrics(groups: Sequence[Group]) -> str:
     rows = [
         (
             group.label,
-            ", ".join(map(str, sorted(group.finished))),
+            _ranges(group.finished),
             *(spread(group.estimate(_name(metric, group))) for metric in
               ("accuracy", "forgetting", "learning_accuracy", "anytime_accuracy")),
             *(spread(group.estimate("accuracy", name)) for name in tables),
@@ -132,16 +136,32 @@ def _metrics(groups: Sequence[Group]) -> str:
     return table(columns, rows, "All figures in percent, mean ± standard deviation over seeds")
 
 
+def _ranges(seeds: Iterable[int]) -> str:
+    """``0-4, 50``."""
+    found: list[list[int]] = []
+    for seed in sorted(seeds):
+        if found and seed == found[-1][1] + 1:
+            found[-1][1] = seed
+        else:
+            found.append([seed, seed])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
 def _gains(groups: Sequence[Group]) -> str:
     metrics = ("accuracy", "forgetting", "learning_accuracy", "anytime_accuracy")
     rows = []
     for group in groups:
         for other in group.opponents(groups):
-            gains = [group.gain(other, _name(metric, group)) for metric in metrics]
-            if gains[0] is not None:
-                rows.append((f"{group.label} over {other.label}", gains[0].n, *map(gain, gains)))
+            shared = group.gain(other, "accuracy")
+            if shared is not None:
+                gains = [_gain(group, other, _name(metric, group)) for metric in metrics]
+                rows.append((f"{group.label} over {other.label}", shared.n, *gains))
     columns = ("gain", "paired seeds", "Acc", "AF (less is better)", "N-Acc", "anytime")
     return table(columns, rows, "Gains paired by seed, ± half of the 95 % interval") if rows else ""
+
+
+def _gain(group: Group, other: Group, metric: str) -> str:
+    return gain_text(group.gain(other, metric), group.sides(other), " ")
 
 
 def _pairs(groups: Sequence[Group]) -> list[str]:
@@ -153,7 +173,7 @@ def _pairs(groups: Sequence[Group]) -> list[str]:
     for part in worlds.values():
         if len({group.family for group in part}) > 1:
             rows = [
-                (row.label, *("" if row is column else gain(row.gain(column, "accuracy")) for column in part))
+                (row.label, *("" if row is column else _gain(row, column, "accuracy") for column in part))
                 for row in part
             ]
             title = f"Any two, Acc: row minus column, paired by seed, ± half of the 95 % interval{_where(part, groups)}"

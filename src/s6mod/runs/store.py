@@ -141,7 +141,10 @@ def _candidates(folder: Path) -> list[Path]:
     if folder.is_file() or RunFiles(folder).config.exists():
         return [folder]
     if not folder.is_dir():
-        raise ConfigError(f"expected a folder with runs or records, got {folder}; check the path")
+        raise ConfigError(
+            f"expected a folder with runs or records, got no folder {folder}; "
+            "check the path, or make runs with s6mod train"
+        )
     with os.scandir(folder) as entries:
         paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".") and entry.name != COMMITS]
     return sorted(path for path in paths if path.suffix == ".json" or not path.suffix or path.is_dir())
