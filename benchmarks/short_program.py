@@ -2,8 +2,9 @@
 
     python benchmarks/short_program.py LIBRARY SEEDS [NETWORK [STEPS]]
 
-LIBRARY is s6mod, s6mod_untold (which is told no number of classes), avalanche or capymoa, each library in an
-environment of its own (docs/explanation/defaults.md). The work:
+LIBRARY is s6mod, s6mod_untold (which is told no number of classes), avalanche (which holds a whole task and takes
+its steps in passes over it), avalanche_online (which is given batch after batch, as the others are) or capymoa, each
+library in an environment of its own (docs/explanation/defaults.md). The work:
 digits of scikit-learn, five tasks of two classes in the seed's order, one pass, batches of ten, a memory of 1000
 images. NETWORK is mlp, the one that the library's own examples have, or resnet, the network of s6mod's preset; s6mod
 has only that. STEPS are those of the others for each batch: 1, as in their examples, or more, with 64 replayed images
@@ -36,26 +37,39 @@ def s6mod_untold(*work):
 
 
 def avalanche(tasks, test, network, steps):
+    from avalanche.training.supervised import Naive
+
+    return of_avalanche(tasks, test, network, steps, Naive, train_epochs=steps)
+
+
+def avalanche_online(tasks, test, network, steps):
+    from avalanche.training.supervised import OnlineNaive
+
+    return of_avalanche(tasks, test, network, steps, OnlineNaive, train_passes=steps)
+
+
+def of_avalanche(tasks, test, network, steps, strategy, **passes):
     from avalanche.benchmarks import tensors_benchmark
+    from avalanche.benchmarks.scenarios import split_online_stream
     from avalanche.models import SimpleMLP
-    from avalanche.training.supervised import Replay
+    from avalanche.training.plugins import ReplayPlugin
     from torch.nn import CrossEntropyLoss
     from torch.optim import Adam
 
     benchmark = tensors_benchmark(train_tensors=tasks, test_tensors=test, task_labels=[0] * TASKS)
     model = SimpleMLP(10, input_size=tasks[0][0][0].numel()) if network == "mlp" else resnet()
-    strategy = Replay(
+    learner = strategy(  # with this plugin Naive is its Replay, which cannot be told how many images to replay
         model=model,
         optimizer=Adam(model.parameters()),
         criterion=CrossEntropyLoss(),
-        mem_size=MEMORY,
-        batch_size_mem=None if steps == 1 else 64,
+        plugins=[ReplayPlugin(MEMORY, batch_size_mem=BATCH if steps == 1 else 64)],
         train_mb_size=BATCH,
-        train_epochs=steps,
         evaluator=None,
+        **passes,
     )
-    for experience in benchmark.train_stream:
-        strategy.train(experience)
+    stream = benchmark.train_stream
+    for experience in split_online_stream(stream, BATCH) if "train_passes" in passes else stream:
+        learner.train(experience)
     model.eval()
     x, y = (torch.cat(parts) for parts in zip(*test, strict=True))
     return 100 * (model(x).argmax(1) == y).float().mean().item()
