@@ -2,12 +2,14 @@
 
     python benchmarks/short_program.py LIBRARY SEEDS [NETWORK [STEPS]]
 
-LIBRARY is s6mod, s6mod_untold (which is told no number of classes), avalanche or capymoa, each library in an
-environment of its own (docs/explanation/defaults.md). The work:
-digits of scikit-learn, five tasks of two classes in the seed's order, one pass, batches of ten, a memory of 1000
-images. NETWORK is mlp, the one that the library's own examples have, or resnet, the network of s6mod's preset; s6mod
-has only that. STEPS are those of the others for each batch: 1, as in their examples, or more, with 64 replayed images
-if they can. Seeds below 100 are judged by test images, others by training images that are held out.
+LIBRARY is s6mod, s6mod_told (the number of classes), s6mod_plain (not augmented, as the others), avalanche, which
+holds a whole task and takes its steps in passes over it, avalanche_online, which is given batch after batch as we are,
+or capymoa. Each needs an environment of its own (docs/explanation/defaults.md).
+
+The work: digits of scikit-learn, five tasks of two classes in the seed's order, one pass, batches of ten, a memory of
+1000 images. NETWORK is mlp, the one that the library's own examples have, or resnet, the network of s6mod's preset;
+s6mod has only that. STEPS are those of the others for each batch: 1, as in their examples, or more, Avalanche's then
+with 64 replayed images. Seeds below 100 are judged by test images, others by training images that are held out.
 """
 
 import statistics
@@ -20,10 +22,10 @@ import torch
 MEMORY, BATCH, TASKS = 1000, 10, 5
 
 
-def s6mod(tasks, test, network, steps, num_classes=10):
+def s6mod(tasks, test, network, steps, **options):
     from s6mod import Learner
 
-    learner = Learner(num_classes=num_classes, seed=torch.initial_seed())
+    learner = Learner.preset("everyday", seed=torch.initial_seed(), **options)  # as Learner(seed=...) has it
     for x, y in tasks:
         for batch in torch.arange(len(y)).split(BATCH):
             learner.learn(x[batch], y[batch])
@@ -31,31 +33,48 @@ def s6mod(tasks, test, network, steps, num_classes=10):
     return learner.evaluate(x, y)
 
 
-def s6mod_untold(*work):
-    return s6mod(*work, num_classes=None)
+def s6mod_told(*work):
+    return s6mod(*work, num_classes=10)
+
+
+def s6mod_plain(*work):
+    return s6mod(*work, method={"augment": "none"})
 
 
 def avalanche(tasks, test, network, steps):
+    from avalanche.training.supervised import Naive
+
+    return of_avalanche(tasks, test, network, steps, Naive, train_epochs=steps)
+
+
+def avalanche_online(tasks, test, network, steps):
+    from avalanche.training.supervised import OnlineNaive
+
+    return of_avalanche(tasks, test, network, steps, OnlineNaive, train_passes=steps)
+
+
+def of_avalanche(tasks, test, network, steps, strategy, **passes):
     from avalanche.benchmarks import tensors_benchmark
+    from avalanche.benchmarks.scenarios import split_online_stream
     from avalanche.models import SimpleMLP
-    from avalanche.training.supervised import Replay
+    from avalanche.training.plugins import ReplayPlugin
     from torch.nn import CrossEntropyLoss
     from torch.optim import Adam
 
     benchmark = tensors_benchmark(train_tensors=tasks, test_tensors=test, task_labels=[0] * TASKS)
     model = SimpleMLP(10, input_size=tasks[0][0][0].numel()) if network == "mlp" else resnet()
-    strategy = Replay(
+    learner = strategy(  # with this plugin Naive is its Replay, which cannot be told how many images to replay
         model=model,
         optimizer=Adam(model.parameters()),
         criterion=CrossEntropyLoss(),
-        mem_size=MEMORY,
-        batch_size_mem=None if steps == 1 else 64,
+        plugins=[ReplayPlugin(MEMORY, batch_size_mem=BATCH if steps == 1 else 64)],
         train_mb_size=BATCH,
-        train_epochs=steps,
         evaluator=None,
+        **passes,
     )
-    for experience in benchmark.train_stream:
-        strategy.train(experience)
+    stream = benchmark.train_stream
+    for experience in split_online_stream(stream, BATCH) if "train_passes" in passes else stream:
+        learner.train(experience)
     model.eval()
     x, y = (torch.cat(parts) for parts in zip(*test, strict=True))
     return 100 * (model(x).argmax(1) == y).float().mean().item()
