@@ -1,96 +1,114 @@
-"""The latest predictions, with their images: a label may come for one later.
+"""The latest predictions, with their images: a label may come for one later, also after a kill.
 
-They are held in memory, so that a prediction waits for no disk, and saved when the service ends in peace. After a kill
-they are gone; then a client sends the image with its label.
+They are written without waiting for the disk, so that a prediction does not either; what a power failure damages is
+begun anew.
 """
 
 import json
 import secrets
+import sqlite3
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from threading import Lock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from s6mod.files import write_whole
 from s6mod.learner.classes import Name
+from s6mod.serve.database import Database
 from s6mod.serve.settings import RefusedError
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS predictions (
+  number INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  label TEXT NOT NULL,     -- JSON: a name or a number
+  probability REAL NOT NULL,
+  time REAL NOT NULL,
+  image BLOB NOT NULL      -- uint8 (3, H, W)
+) STRICT
+"""
 
 
 @dataclass(frozen=True)
 class Prediction:
     """An image (3, H, W) and what was answered."""
 
-    image: NDArray[np.uint8]
+    id: str
     label: Name
     probability: float
     time: float
+    image: NDArray[np.uint8]
 
 
-class Predictions:
-    """At most ``most``, the oldest go first; threads may share it."""
+class Predictions(Database):
+    """At most ``most``, the oldest go first; without a ``path`` they end with the process."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, Lock()
-        self._kept: OrderedDict[str, Prediction] = OrderedDict()
-        self.total = 0
+    def __init__(self, path: Path | None, most: int, size: tuple[int, int]) -> None:
+        if path is not None:
+            _remove_damaged(path)
+        super().__init__(path, SCHEMA, "OFF")
+        self._most, self._shape, self.total = most, (3, *size), 0
 
     def add(self, images: NDArray[np.uint8], best: Sequence[tuple[Name, float]]) -> list[str]:
         """Keep the answers to some images, each with its best label; their ids."""
         request, now = secrets.token_hex(8), time.time()
         ids = [f"{request}-{number}" for number in range(len(images))]
+        rows = [
+            (id, json.dumps(label), probability, now, image.tobytes())
+            for id, image, (label, probability) in zip(ids, images, best, strict=True)
+        ]
         with self._lock:
-            for id, image, (label, probability) in zip(ids, images, best, strict=True):
-                self._kept[id] = Prediction(image, label, probability, now)
             self.total += len(ids)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            with suppress(sqlite3.Error), self._file:  # a full disk: that answer has no label later
+                self._ask("BEGIN IMMEDIATE")
+                self._file.executemany(
+                    "INSERT INTO predictions (id, label, probability, time, image) VALUES (?, ?, ?, ?, ?)", rows
+                )
+                self._ask(
+                    "DELETE FROM predictions WHERE number <= (SELECT max(number) FROM predictions) - ?", self._most
+                )
         return ids
 
     def images(self, ids: Sequence[str]) -> NDArray[np.uint8]:
         """The images of some predictions, (N, 3, H, W)."""
-        with self._lock:
-            found = [self._kept.get(id) for id in ids]
-        for id, prediction in zip(ids, found, strict=True):
-            if prediction is None:
+        found = []
+        for id in ids:
+            row = self._ask("SELECT image FROM predictions WHERE id = ?", id)
+            if not row:
                 raise RefusedError(
                     404,
                     f"expected one of the latest {self._most:,} predictions made here, got {id[:40]!r}; "
                     "send the image with its label",
                 )
-        return np.stack([prediction.image for prediction in found if prediction is not None])
+            found.append(self._image(*row[0]))
+        return np.stack(found)
 
-    def latest(self, number: int) -> list[tuple[str, Prediction]]:
+    def latest(self, number: int) -> list[Prediction]:
         """The newest first."""
-        with self._lock:
-            return list(islice(reversed(self._kept.items()), number))
+        rows = self._ask(
+            "SELECT id, label, probability, time, image FROM predictions ORDER BY number DESC LIMIT ?", number
+        )
+        return [
+            Prediction(id, json.loads(label), probability, moment, self._image(image))
+            for id, label, probability, moment, image in rows
+        ]
 
-    def save(self, path: Path) -> None:
-        """For the next start."""
-        kept = list(self._kept.items())
-        about = [[id, each.label, each.probability, each.time] for id, each in kept]
-        parts = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
-        if kept:
-            parts["images"] = np.stack([each.image for _, each in kept])
-        write_whole(path, save(parts))
+    def _image(self, content: bytes) -> NDArray[np.uint8]:
+        return np.frombuffer(content, np.uint8).reshape(self._shape)
 
-    def load(self, path: Path) -> None:
-        """What was saved, if it is there and whole; it is worth no failure."""
-        try:
-            parts = load(path.read_bytes())
-            about: list[Any] = json.loads(parts["about"].tobytes())
-            kept = {
-                str(id): Prediction(image, label, float(share), float(moment))
-                for (id, label, share, moment), image in zip(about, parts.get("images", ()), strict=True)
-            }
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-            return
-        self._kept.update(kept)
+
+def _remove_damaged(path: Path) -> None:
+    """A power failure may leave such a file; it is worth no failure of the service."""
+    try:
+        with closing(sqlite3.connect(path)) as file:
+            sound = file.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except sqlite3.OperationalError:  # a full disk, say, which is no damage; opening it tells
+        sound = True
+    except sqlite3.DatabaseError:
+        sound = False
+    if not sound:
+        for end in ("", "-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 """What a service does for a request, whoever speaks to it and how: predict, learn, tell."""
 
 import time
-from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -28,21 +27,19 @@ class Service:
 
     def __init__(self, host: Writer | Reader, limits: Limits) -> None:
         self.host, self.limits, self.size = host, limits, host.size  # height and width of all images
-        self.predictions = Predictions(max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size)))))
+        most = max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size))))
+        path = host.files.predictions if isinstance(host, Writer) else None  # a reader only reads
+        self.predictions = Predictions(path, most, self.size)
         self.begun = time.time()
 
     def start(self) -> None:
         """Begin."""
-        if isinstance(self.host, Writer):
-            self.predictions.load(self.host.files.predictions)
         self.host.start()
 
     def stop(self) -> None:
         """Save and end."""
         self.host.stop()
-        if isinstance(self.host, Writer):
-            with suppress(OSError):  # a full disk; they are worth no failure
-                self.predictions.save(self.host.files.predictions)
+        self.predictions.close()
 
     @property
     def writer(self) -> Writer:
@@ -161,9 +158,9 @@ class Service:
     def latest(self) -> list[dict[str, Any]]:
         """Predictions, the newest first."""
         return [
-            {"id": id, "label": each.label, "probability": each.probability, "time": each.time,
+            {"id": each.id, "label": each.label, "probability": each.probability, "time": each.time,
              "image": picture(each.image)}
-            for id, each in self.predictions.latest(LATEST)
+            for each in self.predictions.latest(LATEST)
         ]  # fmt: skip
 
     def gauges(self) -> dict[str, tuple[str, float | int | None]]:

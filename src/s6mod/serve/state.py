@@ -26,7 +26,7 @@ class ServiceFiles:
         self.checkpoint = RunFiles(folder).checkpoint  # so that the folder opens as a learner
         self.journal = folder / "journal.db"
         self.snapshots = folder / "snapshots"
-        self.predictions = folder / "predictions.safetensors"
+        self.predictions = folder / "predictions.db"
 
     def snapshot(self, number: int) -> Path:
         """The folder of a snapshot."""
