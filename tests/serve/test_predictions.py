@@ -10,14 +10,15 @@ from s6mod.serve.settings import RefusedError
 from services import SIDE
 
 IMAGES = np.random.default_rng(0).integers(256, size=(4, 3, SIDE, SIDE), dtype=np.uint8)
-BEST = [("cup", 0.5), (7, 0.25), ("pen", 1.0), ("cup", 0.75)]
+SAID = (("cup", 0.5), (7, 0.25), ("pen", 1.0), ("cup", 0.75))
+BEST = [{"label": label, "probability": share} for label, share in SAID]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
 from s6mod.serve.predictions import Predictions
 kept = Predictions(Path(sys.argv[1]), 10, (8, 8))
-print(kept.add(np.full((1, 3, 8, 8), 9, np.uint8), [("cup", 0.5)])[0], flush=True)
+print(kept.add(np.full((1, 3, 8, 8), 9, np.uint8), [{"label": "cup", "probability": 0.5}])[0], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -39,10 +40,13 @@ def test_they_come_back_as_they_were_the_newest_first(opened):
     kept = opened()
     ids = kept.add(IMAGES, BEST)
     np.testing.assert_array_equal(kept.images(ids[::-1]), IMAGES[::-1])
-    assert [(each.id, each.label, each.probability) for each in opened().latest(2)] == [
+    latest = opened().latest(3)
+    assert [(each["id"], each["label"], each["probability"]) for each in latest] == [
         (ids[3], "cup", 0.75),
         (ids[2], "pen", 1.0),
+        (ids[1], 7, 0.25),
     ]
+    np.testing.assert_array_equal(latest[0]["image"], IMAGES[3])
 
 
 def test_the_oldest_go_first(opened):
@@ -71,7 +75,7 @@ def test_a_damaged_file_is_begun_anew(opened, tmp_path):
         (tmp_path / "predictions.db").write_bytes(damaged)
         kept = opened()
         assert kept.latest(9) == []
-        assert kept.add(IMAGES, BEST) == [each.id for each in kept.latest(9)][::-1]
+        assert kept.add(IMAGES, BEST) == [each["id"] for each in kept.latest(9)][::-1]
         kept.close()
 
 

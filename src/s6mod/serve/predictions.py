@@ -8,15 +8,14 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s6mod.learner.classes import Name
 from s6mod.serve.database import Database
 from s6mod.serve.settings import RefusedError
 
@@ -32,17 +31,6 @@ CREATE TABLE IF NOT EXISTS predictions (
 """
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """An image (3, H, W) and what was answered."""
-
-    id: str
-    label: Name
-    probability: float
-    time: float
-    image: NDArray[np.uint8]
-
-
 class Predictions(Database):
     """At most ``most``, the oldest go first; without a ``path`` they end with the process."""
 
@@ -52,13 +40,13 @@ class Predictions(Database):
         super().__init__(path, SCHEMA, "OFF")
         self._most, self._shape, self.total = most, (3, *size), 0
 
-    def add(self, images: NDArray[np.uint8], best: Sequence[tuple[Name, float]]) -> list[str]:
-        """Keep the answers to some images, each with its best label; their ids."""
+    def add(self, images: NDArray[np.uint8], best: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Keep the answers to some images, each with its best label and its probability; their ids."""
         request, now = secrets.token_hex(8), time.time()
         ids = [f"{request}-{number}" for number in range(len(images))]
         rows = [
-            (id, json.dumps(label), probability, now, image.tobytes())
-            for id, image, (label, probability) in zip(ids, images, best, strict=True)
+            (id, json.dumps(answer["label"]), answer["probability"], now, image.tobytes())
+            for id, image, answer in zip(ids, images, best, strict=True)
         ]
         with self._lock:
             self.total += len(ids)
@@ -86,14 +74,14 @@ class Predictions(Database):
             found.append(self._image(*row[0]))
         return np.stack(found)
 
-    def latest(self, number: int) -> list[Prediction]:
-        """The newest first."""
+    def latest(self, number: int) -> list[dict[str, Any]]:
+        """The newest first: id, label, probability, time and image (3, H, W)."""
         rows = self._ask(
             "SELECT id, label, probability, time, image FROM predictions ORDER BY number DESC LIMIT ?", number
         )
         return [
-            Prediction(id, json.loads(label), probability, moment, self._image(image))
-            for id, label, probability, moment, image in rows
+            {"id": id, "label": json.loads(label), "probability": share, "time": moment, "image": self._image(image)}
+            for id, label, share, moment, image in rows
         ]
 
     def _image(self, content: bytes) -> NDArray[np.uint8]:

@@ -63,15 +63,13 @@ class Service:
             raise RefusedError(503, "expected finite probabilities, got others: the learner has diverged; roll it back")
         names = names_of(published.classes)
         best = (-shares).argsort(1, kind="stable")[:, :top]
-        found = [
-            [(names[c], round(float(share[c]), 6)) for c in order] for order, share in zip(best, shares, strict=True)
-        ]
-        ids = self.predictions.add(given.images, [labels[0] for labels in found])
         answers = [
-            {"id": id, "labels": [{"label": name, "probability": share} for name, share in labels]}
-            for id, labels in zip(ids, found, strict=True)
+            [{"label": names[c], "probability": round(float(share[c]), 6)} for c in order]
+            for order, share in zip(best, shares, strict=True)
         ]
-        return {"batches": published.steps, "predictions": answers}
+        ids = self.predictions.add(given.images, [labels[0] for labels in answers])
+        told = [{"id": id, "labels": labels} for id, labels in zip(ids, answers, strict=True)]
+        return {"batches": published.steps, "predictions": told}
 
     def learn(self, sent: Sent) -> dict[str, Any]:
         """Accept a batch: images with labels, or labels for predictions."""
@@ -157,11 +155,7 @@ class Service:
 
     def latest(self) -> list[dict[str, Any]]:
         """Predictions, the newest first."""
-        return [
-            {"id": each.id, "label": each.label, "probability": each.probability, "time": each.time,
-             "image": picture(each.image)}
-            for each in self.predictions.latest(LATEST)
-        ]  # fmt: skip
+        return [each | {"image": picture(each["image"])} for each in self.predictions.latest(LATEST)]
 
     def gauges(self) -> dict[str, tuple[str, float | int | None]]:
         """Figures for Prometheus."""
