@@ -66,19 +66,6 @@ def test_one_that_was_answered_outlives_a_kill(opened, tmp_path):
     assert (opened().images([done.stdout.strip()]) == 9).all()
 
 
-def test_a_damaged_file_is_begun_anew(opened, tmp_path):
-    kept = opened()
-    kept.add(IMAGES, BEST)
-    kept.close()
-    content = bytearray((tmp_path / "predictions.db").read_bytes())
-    for damaged in (content[:16] + bytes(len(content) - 16), b"no database" * 1000):
-        (tmp_path / "predictions.db").write_bytes(damaged)
-        kept = opened()
-        assert kept.latest(9) == []
-        assert kept.add(IMAGES, BEST) == [each["id"] for each in kept.latest(9)][::-1]
-        kept.close()
-
-
 def test_a_prediction_that_cannot_be_kept_is_answered_all_the_same(opened):
     kept = opened()
     kept._ask("PRAGMA query_only=ON")  # as a full disk

@@ -9,11 +9,9 @@ from s6mod.errors import CheckpointError
 
 
 class Database:
-    """With ``synchronous`` FULL a commit returns once it is on disk; OFF waits for none, and power that fails may
-    damage the file.
-    """
+    """With ``synchronous`` FULL a commit returns once it is on disk; with NORMAL a power failure may take the last."""
 
-    def __init__(self, path: Path | None, schema: str, synchronous: Literal["FULL", "OFF"]) -> None:
+    def __init__(self, path: Path | None, schema: str, synchronous: Literal["FULL", "NORMAL"]) -> None:
         self._lock = RLock()
         try:
             self._file = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)

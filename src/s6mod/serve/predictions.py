@@ -1,7 +1,6 @@
 """The latest predictions, with their images: a label may come for one later, also after a kill.
 
-They are written without waiting for the disk, so that a prediction does not either; what a power failure damages is
-begun anew.
+A commit waits for no disk, so a prediction does not either. A power failure may take the last of them.
 """
 
 import json
@@ -9,7 +8,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,7 @@ class Predictions(Database):
     """At most ``most``, the oldest go first; without a ``path`` they end with the process."""
 
     def __init__(self, path: Path | None, most: int, size: tuple[int, int]) -> None:
-        if path is not None:
-            _remove_damaged(path)
-        super().__init__(path, SCHEMA, "OFF")
+        super().__init__(path, SCHEMA, "NORMAL")
         self._most, self._shape, self.total = most, (3, *size), 0
 
     def add(self, images: NDArray[np.uint8], best: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -86,17 +83,3 @@ class Predictions(Database):
 
     def _image(self, content: bytes) -> NDArray[np.uint8]:
         return np.frombuffer(content, np.uint8).reshape(self._shape)
-
-
-def _remove_damaged(path: Path) -> None:
-    """A power failure may leave such a file; it is worth no failure of the service."""
-    try:
-        with closing(sqlite3.connect(path)) as file:
-            sound = file.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
-    except sqlite3.OperationalError:  # a full disk, say, which is no damage; opening it tells
-        sound = True
-    except sqlite3.DatabaseError:
-        sound = False
-    if not sound:
-        for end in ("", "-wal", "-shm"):
-            path.with_name(path.name + end).unlink(missing_ok=True)
