@@ -60,7 +60,7 @@ def main() -> int:
         "load": (lambda service: load(service, seconds), ["--max-waiting", 8]),
         "kills": (
             lambda service: killed(service, kills, asked.seed),
-            ["--size", SIDE, "--checkpoint-seconds", 2, "--snapshot-every", 50, *small],
+            ["--size", SIDE, "--checkpoint-seconds", 0.5, "--snapshot-every", 50, *small],
         ),
         "bad": (lambda service: bad_requests(service, asked.bad, asked.seed), ["--size", SIDE, *small]),
         "restart": (
