@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 import torch
 from serve_bad import fault, raw, requests
-from serve_process import GONE, NPY, Client, Process, batch, npy
+from serve_process import GONE, NPY, Answer, Client, Process, batch, npy
 
 from s6mod import Learner
 from s6mod.columns import align
@@ -60,7 +60,7 @@ def main() -> int:
         "load": (lambda service: load(service, seconds), ["--max-waiting", 8]),
         "kills": (
             lambda service: killed(service, kills, asked.seed),
-            ["--size", SIDE, "--checkpoint-seconds", 2, "--snapshot-every", 50, *small],
+            ["--size", SIDE, "--checkpoint-seconds", 0.5, "--snapshot-every", 50, *small],
         ),
         "bad": (lambda service: bad_requests(service, asked.bad, asked.seed), ["--size", SIDE, *small]),
         "restart": (
@@ -228,6 +228,7 @@ def killed(service: Process, kills: int, seed: int) -> Figures:
         "held": equal and missing == 0 and learned == batches and code == 0 and not errors and not service.tracebacks,
         "kills": kills,
         "batches acknowledged": sum(kind == "learn" for _, kind, _ in told),
+        "of them labels for earlier predictions": sum(client.later for client in clients),
         "rollbacks": sum(kind == "rollback" for _, kind, _ in told),
         "unlearned by them": status["journal"]["unlearned"],
         "lost": missing + max(0, batches - learned),
@@ -253,6 +254,7 @@ class _Persistent(threading.Thread):
         self._ids: list[tuple[str, int]] = []
         self.errors: list[str] = []
         self.changed = 0
+        self.later = 0
 
     def run(self) -> None:
         count = 0
@@ -268,9 +270,20 @@ class _Persistent(threading.Thread):
                 self._until(lambda line, id=id: line.post("/snapshot", id=id), "snapshot", None, id)
             else:
                 x, y = batch(key, SIDE, self.random.choice((1, 4, 10)))
-                self._until(lambda line, id=id, x=x, y=y: line.learn(id, x, y), "learn", (key, len(y)), id)
+
+                def send(line: Client, id: str = id, x: Any = x, y: Any = y) -> Answer:
+                    return line.learn(id, x, y)
+
+                if chance > 0.7 and (asked := self._predicted(x)):  # its label comes later, maybe after a kill
+                    time.sleep(self.random.uniform(0, 2))
+
+                    def send(line: Client, id: str = id, asked: Any = asked, y: Any = y) -> Answer:
+                        return line.post("/learn", predictions=asked, labels=y, id=id)
+
+                    self.later += 1
+                self._until(send, "learn", (key, len(y)), id)
                 if chance < 0.2:  # again: the first answer
-                    self._until(lambda line, id=id, x=x, y=y: line.learn(id, x, y), "again", None, id)
+                    self._until(send, "again", None, id)
 
     def _until(self, send: Callable[[Client], Any], kind: str, what: Any, id: str) -> None:
         while True:
@@ -295,6 +308,15 @@ class _Persistent(threading.Thread):
                 if kind == "learn":
                     self._ids.append((id, number))
             return
+
+    def _predicted(self, images: Any) -> list[str]:
+        """The ids of the predictions; none if nothing was learned yet."""
+        while True:
+            with suppress(*GONE):
+                answer = Client(self.service.port, 10).ask("POST", "/predict", npy(images), NPY)
+                if answer.status != 503:
+                    return [each["id"] for each in answer.json.get("predictions", ())]
+            time.sleep(0.02)
 
     def _get(self, path: str) -> Any:
         while True:

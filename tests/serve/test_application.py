@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from s6mod.errors import ConfigError
-from s6mod.serve.decode import Decoded, from_files, from_json
 from s6mod.serve.settings import Limits
 from services import batch, wait_until
 
@@ -70,18 +69,8 @@ def test_a_label_may_come_later_for_a_prediction(client, service):
     assert client.post("/learn", json={"predictions": ["none"], "labels": ["a"]}).status_code == 404
     others = {"predictions": ids[::-1], "labels": ["a", "c"], "id": "later"}
     assert client.post("/learn", json=others).status_code == 409
-    service.predictions._kept.clear()  # forgotten by now
+    service.predictions._ask("DELETE FROM predictions")  # forgotten by now
     assert client.post("/learn", json={"predictions": ids, "labels": ["a", "c"], "id": "later"}).json() == told.json()
-
-
-def test_predictions_outlive_a_peaceful_end(opened):
-    with opened() as service:
-        service.writer.accept(Decoded(*batch(1), "one"))
-        learned(service)
-        sent = from_files([("x", npy(batch(1)[0]))], [], None)
-        ids = [each["id"] for each in service.predict(sent, 1)["predictions"]]
-    with opened() as service:
-        assert service.learn(from_json(json.dumps({"predictions": ids, "labels": ["a", "b"]}).encode()))["images"] == 2
 
 
 def test_files_json_and_npy_say_the_same(client, service):

@@ -78,7 +78,7 @@ def lie(shape):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"nothing", "expected a readable image in x, got one that does not decode"),
+        (b"nothing", "expected a readable image in x, got one that does not decode (of no format that is known); send"),
         (png()[:100], "expected a readable image"),
         (npy(np.array([{}]), allow_pickle=True), "expected an npy array of numbers, got another, or one with Python"),
         (lie(b"(9, 3, 8, 8)"), "got a damaged or truncated one"),

@@ -87,5 +87,5 @@ def test_images_are_dropped_but_ids_are_not(journal):
 
 def test_a_file_that_is_no_journal_is_told(tmp_path):
     (tmp_path / "journal.db").write_text("nothing of the kind" * 100)
-    with pytest.raises(CheckpointError, match=r"expected a journal in .*journal.db"):
+    with pytest.raises(CheckpointError, match=r"expected a database in .*journal.db"):
         Journal(tmp_path / "journal.db")

@@ -149,7 +149,7 @@ def test_a_batch_that_stops_learning_can_be_rolled_back(opened, monkeypatch, cap
 
 def test_ids_that_the_service_would_use_itself_may_be_taken(opened):
     with opened(replace(RULES, snapshot_every=1)) as service:
-        service.writer.accept(Decoded(*batch(1), "after 1 batches, row 2"))
+        service.writer.accept(Decoded(*batch(1), "by itself at row 2"))
         learned(service)
         send(service, 2)
         learned(service)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from s6mod.errors import DataError
 
@@ -92,6 +92,8 @@ def _rgb(image: Image.Image, deep: bool) -> Image.Image:
 
 def _unreadable(where: str, error: Exception) -> BadImageError:
     reason = str(error).split("\n")[0] if isinstance(error, OSError | ValueError) else type(error).__name__
+    if isinstance(error, UnidentifiedImageError):  # its own words hold an address in memory
+        reason = "of no format that is known"
     return BadImageError(
         f"expected a readable image in {where}, got one that does not decode ({reason}); "
         "mend or remove it, or pass it over with s6mod data --skip-bad"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from s6mod.config import Config
 from s6mod.learner.classes import Classes, Name
-from s6mod.learner.prequential import WINDOW, Prequential, Tally
+from s6mod.learner.prequential import WINDOW, Tally
 
 MOST_POINTS = 400  # of the curve; then every second one goes
 ENOUGH = 100  # tested images that make an accuracy worth acting on
@@ -59,10 +59,6 @@ class Account:
 
     def _windowed(self) -> float:
         return 100 * sum(hit for _, hit in self.tally.window) / len(self.tally.window)
-
-    def told(self, classes: Classes) -> Prequential:
-        """All figures as they are now."""
-        return self.tally.told(classes)
 
     def plain(self) -> dict[str, Any]:
         """As it is saved."""

@@ -77,18 +77,14 @@ def fields(body: bytes, known: Collection[str]) -> dict[str, Any]:
 
 
 def from_files(files: list[tuple[str, bytes]], labels: Sequence[str], id: str | None) -> Sent:
-    """Files of a form or one npy body; ``labels`` as texts."""
-    return Sent(files, None, worded(labels), id, None)
-
-
-def worded(texts: Sequence[str]) -> Any:
-    """Labels given as texts: one that is a JSON list, or each a name; None if there are none."""
-    if len(texts) == 1 and texts[0].lstrip().startswith("["):
+    """Files of a form or one body; ``labels`` as texts: one that is a JSON list, or each a name."""
+    told: Any = list(labels) or None
+    if len(labels) == 1 and labels[0].lstrip().startswith("["):
         try:
-            return parse_json(texts[0])
+            told = parse_json(labels[0])
         except ValueError:
             raise InputError('expected labels as a JSON list, got something else; write ["cat", "dog"]') from None
-    return list(texts) or None
+    return Sent(files, None, told, id, None)
 
 
 def batch(sent: Sent, size: tuple[int, int], limits: Limits) -> Decoded:

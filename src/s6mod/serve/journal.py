@@ -6,17 +6,15 @@ that it undoes; they stay.
 """
 
 import json
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from threading import RLock
 from typing import Any, Literal
 
-from s6mod.errors import CheckpointError
 from s6mod.learner.classes import Name
+from s6mod.serve.database import Database
 from s6mod.serve.settings import RefusedError
 
 Kind = Literal["learn", "snapshot", "rollback"]
@@ -31,7 +29,8 @@ CREATE TABLE IF NOT EXISTS journal (
   digest TEXT NOT NULL,    -- of what was sent, to know it when it comes again
   unlearned INTEGER,       -- the number of the rollback that undid it
   note TEXT                -- why it has no effect: a batch that was refused, a snapshot that was removed
-) STRICT
+) STRICT;
+CREATE INDEX IF NOT EXISTS kinds ON journal (kind, unlearned)
 """
 ROWS = "SELECT number, id, kind, time, said, images, digest, unlearned, note FROM journal WHERE "
 EFFECTIVE = "unlearned IS NULL AND note IS NULL"
@@ -59,25 +58,12 @@ class Row:
         return told | ({"snapshot": self.said["to"]} if self.kind == "rollback" else {})
 
 
-class Journal:
+class Journal(Database):
     """The rows of one service; threads may share it."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = RLock()
+        super().__init__(path, SCHEMA, "FULL")
         self.path = path
-        try:
-            self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._file.execute("PRAGMA journal_mode=WAL")
-            self._file.execute("PRAGMA synchronous=FULL")  # a commit returns once it is on disk
-            self._file.execute(SCHEMA)
-            self._file.execute("CREATE INDEX IF NOT EXISTS kinds ON journal (kind, unlearned)")
-        except sqlite3.Error as error:
-            raise CheckpointError(f"expected a journal in {path}, got: {error}; use another copy") from None
-
-    def close(self) -> None:
-        """Give the file back."""
-        with self._lock:
-            self._file.close()
 
     # --- what comes in ----------------------------------------------------------------------------------------
 
@@ -190,7 +176,3 @@ class Journal:
             Row(number, id, kind, moment, json.loads(said), *rest)
             for number, id, kind, moment, said, *rest in self._ask(ROWS + where, *values)
         ]
-
-    def _ask(self, sentence: str, *values: Any) -> list[Any]:
-        with self._lock:
-            return self._file.execute(sentence, values).fetchall()

@@ -1,96 +1,85 @@
-"""The latest predictions, with their images: a label may come for one later.
+"""The latest predictions, with their images: a label may come for one later, also after a kill.
 
-They are held in memory, so that a prediction waits for no disk, and saved when the service ends in peace. After a kill
-they are gone; then a client sends the image with its label.
+A commit waits for no disk, so a prediction does not either. A power failure may take the last of them.
 """
 
 import json
 import secrets
+import sqlite3
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from s6mod.files import write_whole
-from s6mod.learner.classes import Name
+from s6mod.serve.database import Database
 from s6mod.serve.settings import RefusedError
 
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS predictions (
+  number INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  label TEXT NOT NULL,     -- JSON: a name or a number
+  probability REAL NOT NULL,
+  time REAL NOT NULL,
+  image BLOB NOT NULL      -- uint8 (3, H, W)
+) STRICT
+"""
 
-@dataclass(frozen=True)
-class Prediction:
-    """An image (3, H, W) and what was answered."""
 
-    image: NDArray[np.uint8]
-    label: Name
-    probability: float
-    time: float
+class Predictions(Database):
+    """At most ``most``, the oldest go first; without a ``path`` they end with the process."""
 
+    def __init__(self, path: Path | None, most: int, size: tuple[int, int]) -> None:
+        super().__init__(path, SCHEMA, "NORMAL")
+        self._most, self._shape, self.total = most, (3, *size), 0
 
-class Predictions:
-    """At most ``most``, the oldest go first; threads may share it."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, Lock()
-        self._kept: OrderedDict[str, Prediction] = OrderedDict()
-        self.total = 0
-
-    def add(self, images: NDArray[np.uint8], best: Sequence[tuple[Name, float]]) -> list[str]:
-        """Keep the answers to some images, each with its best label; their ids."""
+    def add(self, images: NDArray[np.uint8], best: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Keep the answers to some images, each with its best label and its probability; their ids."""
         request, now = secrets.token_hex(8), time.time()
         ids = [f"{request}-{number}" for number in range(len(images))]
+        rows = [
+            (id, json.dumps(answer["label"]), answer["probability"], now, image.tobytes())
+            for id, image, answer in zip(ids, images, best, strict=True)
+        ]
         with self._lock:
-            for id, image, (label, probability) in zip(ids, images, best, strict=True):
-                self._kept[id] = Prediction(image, label, probability, now)
             self.total += len(ids)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            with suppress(sqlite3.Error), self._file:  # a full disk: that answer has no label later
+                self._ask("BEGIN IMMEDIATE")
+                self._file.executemany(
+                    "INSERT INTO predictions (id, label, probability, time, image) VALUES (?, ?, ?, ?, ?)", rows
+                )
+                self._ask(
+                    "DELETE FROM predictions WHERE number <= (SELECT max(number) FROM predictions) - ?", self._most
+                )
         return ids
 
     def images(self, ids: Sequence[str]) -> NDArray[np.uint8]:
         """The images of some predictions, (N, 3, H, W)."""
-        with self._lock:
-            found = [self._kept.get(id) for id in ids]
-        for id, prediction in zip(ids, found, strict=True):
-            if prediction is None:
+        found = []
+        for id in ids:
+            row = self._ask("SELECT image FROM predictions WHERE id = ?", id)
+            if not row:
                 raise RefusedError(
                     404,
                     f"expected one of the latest {self._most:,} predictions made here, got {id[:40]!r}; "
                     "send the image with its label",
                 )
-        return np.stack([prediction.image for prediction in found if prediction is not None])
+            found.append(self._image(*row[0]))
+        return np.stack(found)
 
-    def latest(self, number: int) -> list[tuple[str, Prediction]]:
-        """The newest first."""
-        with self._lock:
-            return list(islice(reversed(self._kept.items()), number))
+    def latest(self, number: int) -> list[dict[str, Any]]:
+        """The newest first: id, label, probability, time and image (3, H, W)."""
+        rows = self._ask(
+            "SELECT id, label, probability, time, image FROM predictions ORDER BY number DESC LIMIT ?", number
+        )
+        return [
+            {"id": id, "label": json.loads(label), "probability": share, "time": moment, "image": self._image(image)}
+            for id, label, share, moment, image in rows
+        ]
 
-    def save(self, path: Path) -> None:
-        """For the next start."""
-        kept = list(self._kept.items())
-        about = [[id, each.label, each.probability, each.time] for id, each in kept]
-        parts = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
-        if kept:
-            parts["images"] = np.stack([each.image for _, each in kept])
-        write_whole(path, save(parts))
-
-    def load(self, path: Path) -> None:
-        """What was saved, if it is there and whole; it is worth no failure."""
-        try:
-            parts = load(path.read_bytes())
-            about: list[Any] = json.loads(parts["about"].tobytes())
-            kept = {
-                str(id): Prediction(image, label, float(share), float(moment))
-                for (id, label, share, moment), image in zip(about, parts.get("images", ()), strict=True)
-            }
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-            return
-        self._kept.update(kept)
+    def _image(self, content: bytes) -> NDArray[np.uint8]:
+        return np.frombuffer(content, np.uint8).reshape(self._shape)

@@ -15,11 +15,12 @@ import uvicorn
 from s6mod.engine.checkpoint import has_state
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
+from s6mod.serve.account import Account
 from s6mod.serve.application import application
 from s6mod.serve.reader import Reader
 from s6mod.serve.service import Service
 from s6mod.serve.settings import Limits, Rules
-from s6mod.serve.state import ServiceFiles, begin
+from s6mod.serve.state import ServiceFiles, State
 from s6mod.serve.writer import Writer
 
 GRACE = 5  # seconds for requests under way when the service is asked to end
@@ -38,7 +39,10 @@ def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) ->
             "and give a learner with --from"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    begin(make(), size).snapshot().write(files.checkpoint)
+    learner = make()  # which may have learned before
+    if learner.image_shape is not None:
+        size = learner.image_shape[1], learner.image_shape[2]
+    State(learner, size, Account()).snapshot().write(files.checkpoint)
     return True
 
 

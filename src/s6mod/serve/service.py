@@ -1,7 +1,6 @@
 """What a service does for a request, whoever speaks to it and how: predict, learn, tell."""
 
 import time
-from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -28,21 +27,19 @@ class Service:
 
     def __init__(self, host: Writer | Reader, limits: Limits) -> None:
         self.host, self.limits, self.size = host, limits, host.size  # height and width of all images
-        self.predictions = Predictions(max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size)))))
+        most = max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size))))
+        path = host.files.predictions if isinstance(host, Writer) else None  # a reader only reads
+        self.predictions = Predictions(path, most, self.size)
         self.begun = time.time()
 
     def start(self) -> None:
         """Begin."""
-        if isinstance(self.host, Writer):
-            self.predictions.load(self.host.files.predictions)
         self.host.start()
 
     def stop(self) -> None:
         """Save and end."""
         self.host.stop()
-        if isinstance(self.host, Writer):
-            with suppress(OSError):  # a full disk; they are worth no failure
-                self.predictions.save(self.host.files.predictions)
+        self.predictions.close()
 
     @property
     def writer(self) -> Writer:
@@ -66,15 +63,13 @@ class Service:
             raise RefusedError(503, "expected finite probabilities, got others: the learner has diverged; roll it back")
         names = names_of(published.classes)
         best = (-shares).argsort(1, kind="stable")[:, :top]
-        found = [
-            [(names[c], round(float(share[c]), 6)) for c in order] for order, share in zip(best, shares, strict=True)
-        ]
-        ids = self.predictions.add(given.images, [labels[0] for labels in found])
         answers = [
-            {"id": id, "labels": [{"label": name, "probability": share} for name, share in labels]}
-            for id, labels in zip(ids, found, strict=True)
+            [{"label": names[c], "probability": round(float(share[c]), 6)} for c in order]
+            for order, share in zip(best, shares, strict=True)
         ]
-        return {"batches": published.steps, "predictions": answers}
+        ids = self.predictions.add(given.images, [labels[0] for labels in answers])
+        told = [{"id": id, "labels": labels} for id, labels in zip(ids, answers, strict=True)]
+        return {"batches": published.steps, "predictions": told}
 
     def learn(self, sent: Sent) -> dict[str, Any]:
         """Accept a batch: images with labels, or labels for predictions."""
@@ -160,11 +155,7 @@ class Service:
 
     def latest(self) -> list[dict[str, Any]]:
         """Predictions, the newest first."""
-        return [
-            {"id": id, "label": each.label, "probability": each.probability, "time": each.time,
-             "image": picture(each.image)}
-            for id, each in self.predictions.latest(LATEST)
-        ]  # fmt: skip
+        return [each | {"image": picture(each["image"])} for each in self.predictions.latest(LATEST)]
 
     def gauges(self) -> dict[str, tuple[str, float | int | None]]:
         """Figures for Prometheus."""

@@ -13,11 +13,13 @@ from PIL import Image
 from torch import Tensor
 
 from s6mod.learner.classes import Classes, Name
+from s6mod.learner.prequential import Accuracy
 from s6mod.learner.published import Published
 from s6mod.serve.state import State
 
 PER_CLASS = 6  # images of the memory
 MOST_CLASSES = 60  # whose images are shown
+NEVER = Accuracy(0, *[float("nan")] * 3)  # of a class that was never tested
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,9 @@ class Shown:
 def shown(state: State) -> Shown:
     """By the thread that learns, between two batches; makes the copy that predicts."""
     learner, account = state.learner, state.account
-    tested = account.told(learner.classes)
-    accuracy = {
-        "tested": tested.images,
-        "overall": _rounded(tested.accuracy),
-        "windowed": _rounded(tested.windowed),
-        "decayed": _rounded(tested.decayed),
-    }
+    tested = account.tally.told(learner.classes)
+    accuracy: dict[str, float | int | None] = {"tested": tested.images, "overall": _rounded(tested.accuracy)}
+    accuracy |= {"windowed": _rounded(tested.windowed), "decayed": _rounded(tested.decayed)}
     config = learner.config
     words = " + ".join(part.name for part in (config.method, config.branch, config.teacher) if part is not None)
     if learner.steps == 0:
@@ -55,26 +53,20 @@ def shown(state: State) -> Shown:
     memory, names = learner.memory, names_of(learner.classes)
     labels = {number: names[number] for number in learner.task.seen}  # of the classes that came
     held = memory.labels[: len(memory)]
-    classes = [
-        {
-            "label": label,
-            "images": account.images[label],
-            "memory": int((held == number).sum()),
-            "accuracy": _rounded(tested.by_class[label].accuracy) if label in tested.by_class else None,
-            "lately": _rounded(tested.by_class[label].windowed) if label in tested.by_class else None,
-        }
-        for number, label in labels.items()
-    ]
+    classes: list[dict[str, Any]] = []
+    for number, label in labels.items():
+        about = {"label": label, "images": account.images[label], "memory": int((held == number).sum())}
+        own = tested.by_class.get(label, NEVER)
+        classes.append(about | {"accuracy": _rounded(own.accuracy), "lately": _rounded(own.windowed)})
     samples: list[tuple[Name, NDArray[np.uint8]]] = []
     for number, label in list(labels.items())[-MOST_CLASSES:]:
         rows = (held == number).nonzero().flatten()[:PER_CLASS]
         samples += [(label, image.numpy()) for image in memory.images[rows.to(memory.device)].cpu()]
     room = {"held": len(memory), "room": memory.size}
-    routing = _routing(learner.figures(), labels)
-    curve = list(account.curve)
     return Shown(
-        learner.publish(), state.number, words, learner.steps, accuracy, classes, curve, room, samples, routing
-    )
+        learner.publish(), state.number, words, learner.steps, accuracy, classes, list(account.curve), room, samples,
+        _routing(learner.figures(), labels),
+    )  # fmt: skip
 
 
 def names_of(classes: Classes) -> Sequence[Name]:

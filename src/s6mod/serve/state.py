@@ -26,7 +26,7 @@ class ServiceFiles:
         self.checkpoint = RunFiles(folder).checkpoint  # so that the folder opens as a learner
         self.journal = folder / "journal.db"
         self.snapshots = folder / "snapshots"
-        self.predictions = folder / "predictions.safetensors"
+        self.predictions = folder / "predictions.db"
 
     def snapshot(self, number: int) -> Path:
         """The folder of a snapshot."""
@@ -86,10 +86,3 @@ def read(folder: Path, device: str | None) -> State:
             f"({told.resizing}); use the s6mod version that wrote it"
         )
     return State(learner, told.size, account, told.journal)
-
-
-def begin(learner: Learner, size: tuple[int, int]) -> State:
-    """A new service with a learner, which may have learned before."""
-    if learner.image_shape is not None:
-        size = learner.image_shape[1], learner.image_shape[2]
-    return State(learner, size, Account())

@@ -213,7 +213,7 @@ class Writer:
             account.count(row.number, row.said, learner.classes, hits)
             if self.rules.snapshot_every and learner.steps % self.rules.snapshot_every == 0:
                 with suppress(RefusedError):  # a client has taken the id
-                    self.journal.snapshot(f"after {learner.steps} batches, row {row.number}")
+                    self.journal.snapshot(f"by itself at row {row.number}")
         self.state = self.state.at(row.number)
         now = time.monotonic()
         self.step_seconds += 0.1 * (now - begin - self.step_seconds)
