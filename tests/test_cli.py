@@ -471,7 +471,7 @@ try:
 except ResourceError as error:
     print(error, file=sys.stderr)
 step = "method={name: er-ccldc, collaboration: {rand_augment: {operations: 100000000000}}}"  # drawn for each image
-for field in ("memory_size=100000000", "branch.d_inner=100000000", step):
+for field in ("memory_size=100000000", "branch={d_inner: 65536, state_dim: 4096}", step):
     sys.argv = ["s6mod", "train", "--quiet", "--branch", "s6mod", "--set", field, "--out", sys.argv[-1]]
     try:
         main()

@@ -31,8 +31,9 @@ def test_a_word_stands_for_options_that_are_stored(method):
     assert plain["augment"]["scale"] == [0.8, 1.0]
 
 
-def test_light_changes_no_colour():
-    assert KorniaAugmentConfig.parse(KorniaAugmentConfig.words["light"]).jitter_probability == 0.0
+def test_light_changes_no_colour_and_leaves_half_of_the_images_whole():
+    light = KorniaAugmentConfig.parse(KorniaAugmentConfig.words["light"])
+    assert (light.jitter_probability, light.crop_probability) == (0.0, 0.5)
 
 
 def test_a_word_that_is_not_known_is_one_sentence():

@@ -136,6 +136,17 @@ def test_configured_numbers_are_used():
     assert (areas / 32**2 - 0.5).abs().max() < 0.03  # sides are whole pixels
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_an_image_that_is_not_cropped_is_left_whole(share):
+    options = {"scale": (0.8, 1.0), "flip_probability": 0.0, "jitter_probability": 0.0, "grey_probability": 0.0}
+    params = draw(2000, (8, 8), crop_probability=share, **options)
+    whole = (params.box == torch.tensor([0, 0, 8, 8])).all(1)
+    assert abs(1 - whole.double().mean() - share) < 0.04  # a crop is always smaller than its image
+    x = noise(2000, (8, 8))
+    assert torch.equal(KorniaAugment().apply(x, params)[whole], x[whole])
+    assert torch.equal(params.box[~whole], draw(2000, (8, 8), **options).box[~whole])
+
+
 def test_the_generator_alone_decides():
     x, augment = noise(8), KorniaAugment()
     first = augment(x, torch.Generator().manual_seed(1))
@@ -214,6 +225,7 @@ def test_impossible_configurations_are_refused(values):
 def test_defaults_are_those_of_the_published_results():
     assert KorniaAugmentConfig.parse({}).plain() == {
         "scale": [0.2, 1.0],
+        "crop_probability": 1.0,
         "flip_probability": 0.5,
         "jitter_probability": 0.8,
         "grey_probability": 0.2,

@@ -19,7 +19,7 @@ from s6mod.analysis.opened import open_run
 from s6mod.config import merge
 from s6mod.data import Dataset, StreamPlan
 from s6mod.engine import checkpoint
-from s6mod.engine.checkpoint import Snapshot, Writer, read_state
+from s6mod.engine.checkpoint import Snapshot, StateWriter, read_state
 from s6mod.engine.evaluate import Predictor
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.learner import Learner
@@ -413,7 +413,7 @@ def test_a_run_is_saved_on_the_stream_of_its_steps(tmp_path, digits, monkeypatch
     monkeypatch.setattr(module_execute.torch.cuda, "stream", stream)
     monkeypatch.setattr(module_execute._Active, "__init__", with_stream)
     monkeypatch.setattr(Snapshot, "of", lambda *_: saved_on.append(list(current)))
-    monkeypatch.setattr(Writer, "write", lambda *_: None)
+    monkeypatch.setattr(StateWriter, "write", lambda *_: None)
     stop = {"output": {"log_every": 3, "checkpoint_every": 2}}
     with pytest.raises(Interrupted):
         start(quick(**stop), tmp_path, digits, lambda progress: signal.raise_signal(signal.SIGTERM))

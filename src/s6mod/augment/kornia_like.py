@@ -1,8 +1,10 @@
 """The augmentation of ER, OCM and OCM-CCLDC: resized crop, flip, colour jitter, greyscale.
 
-It draws from the same distribution as kornia 0.6.8's RandomResizedCrop, RandomHorizontalFlip, ColorJitter and
-RandomGrayscale in sequence, and gives the same pixels for the same parameters; it needs no kornia. ``draw_params``
-and ``plain_view`` define it in tensor operations; where it can, ``fused`` does the same in one kernel each.
+With ``crop_probability`` 1 it draws from the same distribution as kornia 0.6.8's RandomResizedCrop,
+RandomHorizontalFlip, ColorJitter and RandomGrayscale in sequence, and gives the same pixels for the same parameters; it
+needs no kornia. Its crops are always smaller than the image, so that an image of 8x8 is never seen as it is: the word
+``light`` crops every other one. ``draw_params`` and ``plain_view`` define all in tensor operations; where it can,
+``fused`` does the same in one kernel each.
 """
 
 from dataclasses import dataclass
@@ -24,11 +26,12 @@ class KorniaAugmentConfig(Config):
     """How strongly images are cropped and coloured."""
 
     scale: Areas = Field((0.2, 1.0), description="area of the crop as a fraction of the image, uniform")
+    crop_probability: float = Field(1.0, ge=0, le=1, description="chance that an image is cropped at all")
     flip_probability: float = Field(0.5, ge=0, le=1, description="chance that an image is mirrored left to right")
     jitter_probability: float = Field(0.8, ge=0, le=1, description="chance that an image's colours are jittered")
     grey_probability: float = Field(0.2, ge=0, le=1, description="chance that an image loses its colours")
 
-    words: ClassVar[Words] = words(jitter_probability=0.0)
+    words: ClassVar[Words] = words(crop_probability=0.5, jitter_probability=0.0)
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,15 @@ class KorniaAugment(Augment[KorniaParams]):
     def draw(self, batch: int, size: tuple[int, int], generator: torch.Generator, device: torch.device) -> KorniaParams:
         """Independent draws for each image, except for the order of the jitter."""
         numbers = uniform_numbers(generator, sum(uniform_parts(batch)))
-        if not fused.available(numbers):
-            return draw_params(numbers, batch, size, self.config)
-        params = KorniaParams.empty(batch, device)
-        fused.fill_params(params, numbers, size, self.config)
+        if fused.available(numbers):
+            params = KorniaParams.empty(batch, device)
+            fused.fill_params(params, numbers, size, self.config)
+        else:
+            params = draw_params(numbers, batch, size, self.config)
+        if self.config.crop_probability < 1:
+            whole = uniform_numbers(generator, batch) >= self.config.crop_probability
+            for column, value in zip(params.box.unbind(1), (0, 0, *size), strict=True):
+                column.masked_fill_(whole, value)
         return params
 
     def apply(self, x: Tensor, params: KorniaParams) -> Tensor:

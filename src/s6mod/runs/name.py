@@ -34,6 +34,7 @@ LATER: Plain = {
     "branch.frame": "simplex",
     "data.held_out": 0.0,
     "engine.kernels": "auto",
+    "method.augment.crop_probability": 1.0,
     "method.optimizer.momentum": 0.9,
 }
 
