@@ -115,6 +115,14 @@ def test_old_records_are_adopted_once_and_marked(tmp_path, write_run, call):
     assert adopt(results / "old0.json", tmp_path / "elsewhere").name.startswith("er-digits-200-seed0-")
 
 
+def test_a_folder_without_finished_runs_is_said_to_have_none(tmp_path, write_run, call):
+    write_run(tmp_path / "runs" / "first", "er/digits")  # a level too deep
+    code, out, err = call("runs", "export", tmp_path / "results", tmp_path / "runs", columns=400)
+    assert (code, out) == (2, "")
+    assert "got none; name the folder right above them" in err
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_second_result_of_the_same_run_keeps_the_first(tmp_path, write_run):
     runs = [write_run(tmp_path, "er/digits", accuracy=30.0 + k, source=letter * 12) for k, letter in enumerate("abb")]
     first, second = (export(run / "result.json", tmp_path / "results") for run in runs[:2])

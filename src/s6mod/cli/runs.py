@@ -12,7 +12,7 @@ import typer
 
 from s6mod.cli import options
 from s6mod.cli.app import Group, app, warn_of
-from s6mod.errors import CheckpointError, printable
+from s6mod.errors import CheckpointError, ConfigError, printable
 from s6mod.files import clear_aside
 from s6mod.run_files import RunFiles
 
@@ -96,8 +96,13 @@ def export(
     from s6mod.runs.records import export as export_record
     from s6mod.runs.store import scan
 
-    found = scan(folders or [Path("runs")])
+    places = folders or [Path("runs")]
+    found = scan(places)
     finished = [run for run in found.finished if run.path.is_dir()]
+    if not finished and not found.problems:
+        raise ConfigError(
+            f"expected finished runs in {', '.join(map(str, places))}, got none; name the folder right above them"
+        )
     results = [RunFiles(run.path).result for run in finished]
     if number := uncommitted(run.environment.get("source", "") for run in finished):
         typer.echo(
