@@ -3,6 +3,8 @@
 Files for programs hold numbers at full length; nothing of this is for them.
 """
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Literal
 
 
@@ -27,6 +29,13 @@ def round_number(least: float) -> int:
     while 5 * size < least:
         size *= 10
     return next(step for step in (size, 2 * size, 5 * size) if step >= least)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0, 1, 2, 5 -> ``0-2, 5``."""
+    groups = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    spans = [[number for _, number in group] for _, group in groups]
+    return ", ".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
 
 
 def _behind(value: float | None, digits: int, gap: str) -> str:

@@ -3,8 +3,9 @@ import io
 
 import pytest
 
-from s6mod.analysis.question import answers, ranges, whole_cell
+from s6mod.analysis.question import answers, whole_cell
 from s6mod.analysis.studies import STUDIES, _over_seeds, forgetting_over_tasks, study
+from s6mod.decimals import ranges
 from s6mod.errors import ConfigError
 from s6mod.metrics import AccuracyMatrix
 from s6mod.runs.completion import complete

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from s6mod.analysis.draw import COLOURS, MARKS, Canvas, canvas, legend_below
 from s6mod.analysis.opened import Opened, open_run, task_accuracy
-from s6mod.analysis.question import ranges, slug
+from s6mod.analysis.question import slug
 from s6mod.analysis.study import Drawing, PlainTable, Study, csv_text
 from s6mod.data.streams import StreamConfig
-from s6mod.decimals import decimal, spread
+from s6mod.decimals import decimal, ranges, spread
 from s6mod.errors import ConfigError
 from s6mod.metrics import ncm_scores, nearest_centroid
 from s6mod.paper.estimate import Estimate
@@ -289,7 +289,7 @@ def _table(runs: Sequence[_Summary]) -> PlainTable:
             values = [run.numbers[column] for run in group if column in run.numbers]
             found = Estimate.of(values) if values else None
             texts.append(spread(found.mean, found.std) if found else "")
-        rows.append([label, ranges(sorted(run.seed for run in group)), *texts])
+        rows.append([label, ranges(run.seed for run in group), *texts])
     return PlainTable(
         "Compactness and nearest class mean (mean ± std over seeds)", ("learner", "seeds", *columns), rows
     )

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any
 
 from s6mod.analysis.study import Study
 from s6mod.config import assign, digest, merge
+from s6mod.decimals import ranges
 from s6mod.errors import ConfigError
 from s6mod.experiments.plan import count
 from s6mod.metrics import AccuracyMatrix
@@ -177,10 +177,3 @@ def answers(
     if len(used) < wanted:
         note += f" {wanted - len(used)} of {wanted} runs are missing here: not finished, or in another precision."
     return FoundRuns(question, precision, found, note)
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """0, 1, 2, 5 -> ``0-2, 5``."""
-    groups = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-    spans = [[number for _, number in group] for _, group in groups]
-    return ", ".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)

@@ -1,9 +1,10 @@
 """The first section: headline figures of each setting against its base, its controls and the paper."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
+from s6mod.decimals import ranges
 from s6mod.paper.estimate import Estimate
 from s6mod.paper.published import table as paper_table
 from s6mod.paper.render import COLUMNS, LEGEND, cells, gain_text, notes, notes_of
@@ -125,7 +126,7 @@ def _metrics(groups: Sequence[Group]) -> str:
     rows = [
         (
             group.label,
-            _ranges(group.finished),
+            ranges(group.finished),
             *(spread(group.estimate(_name(metric, group))) for metric in
               ("accuracy", "forgetting", "learning_accuracy", "anytime_accuracy")),
             *(spread(group.estimate("accuracy", name)) for name in tables),
@@ -134,17 +135,6 @@ def _metrics(groups: Sequence[Group]) -> str:
     ]  # fmt: skip
     columns = ("learner", "seeds", "Acc", "AF", "N-Acc", "anytime", *(f"Acc by {name}" for name in tables))
     return table(columns, rows, "All figures in percent, mean ± standard deviation over seeds")
-
-
-def _ranges(seeds: Iterable[int]) -> str:
-    """``0-4, 50``."""
-    found: list[list[int]] = []
-    for seed in sorted(seeds):
-        if found and seed == found[-1][1] + 1:
-            found[-1][1] = seed
-        else:
-            found.append([seed, seed])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def _gains(groups: Sequence[Group]) -> str:
