@@ -8,6 +8,7 @@ from s6mod.errors import ResourceError, memory_for
     [
         MemoryError(),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+        RuntimeError("unable to mmap 93704 bytes from file </a.part>: Cannot allocate memory (12)"),
         RuntimeError("could not create a primitive"),  # oneDNN's way to say so
         RuntimeError("can't start new thread"),  # no room for its stack
     ],

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 # How torch and Python say that memory is not there, on a CPU or a GPU, or that nobody could have so much.
 _SHORT = (
-    "can't allocate memory", "not enough memory", "out of memory", "storage size calculation overflowed",
-    "could not create a primitive", "can't start new thread",
+    "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory",
+    "storage size calculation overflowed", "could not create a primitive", "can't start new thread",
 )  # fmt: skip
 
 
