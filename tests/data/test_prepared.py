@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +38,13 @@ def test_what_was_prepared_is_read(file):
     assert (dataset.name, dataset.class_names) == ("pets", ("a cat", "ein Hünd"))
     about = describe(file)
     assert (about.counts, about.image_shape, about.origin) == ((7, 4), (3, 9, 7), "somewhere")
+
+
+def test_a_small_file_needs_no_threads(tmp_path, monkeypatch):
+    """Where addresses end, Python may wait for ever for a thread that died as it started."""
+    monkeypatch.setattr(threading.Thread, "start", lambda self: pytest.fail("a thread was started"))
+    prepare(source(), tmp_path / "f")
+    assert read_prepared(tmp_path / "f").fingerprint == DATASET.fingerprint
 
 
 def test_any_reader_of_safetensors_can_read_it(file):

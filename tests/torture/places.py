@@ -158,7 +158,7 @@ def little_memory(round: Round) -> None:
             folder.mkdir()
             victim.prepare(folder, Random(round.seed))
         to_the_end(victim, straight)
-        extra = int(2 ** round.random.uniform(22, 28))  # with less, Python itself may hang as it starts a thread
+        extra = int(2 ** round.random.uniform(23, 28))  # the stack of one thread at least, or Python itself breaks
         round.now({"victim": type(victim).__name__, "extra": extra})
         _go_badly(partial(_limited, extra, victim, beaten), round, CRASHES)
         victim.check(beaten)

@@ -1,6 +1,7 @@
 """The application: what every command shares, and how mistakes are told."""
 
 import errno
+import os
 import re
 import sys
 import warnings
@@ -9,7 +10,6 @@ from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from s6mod._version import __version__
@@ -103,8 +103,7 @@ def run() -> None:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    text = f"warning: {_shown(str(message))}"
-    Console(stderr=True, emoji=False).print(text, soft_wrap=True, highlight=False, markup=False)
+    warn_of([str(message)])
 
 
 def _shown(text: str) -> str:
@@ -127,8 +126,10 @@ def leave(code: int, sentences: Iterable[str]) -> None:
 
 
 def _complain(sentence: str, code: int) -> NoReturn:
-    Console(stderr=True, emoji=False).print("error:", style="bold red", end=" ")
-    Console(stderr=True, emoji=False).print(sentence, soft_wrap=True, highlight=False, markup=False)
+    """Without rich, which takes megabytes for a line: memory may be what lacks."""
+    plain = False if os.environ.get("NO_COLOR") else None
+    typer.secho("error: ", fg="red", bold=True, nl=False, err=True, color=plain)
+    typer.echo(sentence, err=True)
     sys.exit(code)
 
 

@@ -145,9 +145,17 @@ def _checksum(path: Path) -> str:
     """SHA-256 of the header, the checksum in it blanked, and of the SHA-256 of each stretch of what follows."""
     header = _read_header(path)
     blank = re.sub(rb'"sha256": "[0-9a-f]{64}"', b'"sha256": "%b"' % (b"0" * 64), header, count=1)
-    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(THREADS) as pool:
+    with path.open("rb", buffering=0) as file:
+
+        def leaf(start: int) -> bytes:
+            return hashlib.sha256(os.pread(file.fileno(), LEAF, start)).digest()
+
         starts = range(8 + len(header), os.fstat(file.fileno()).st_size, LEAF)
-        leaves = pool.map(lambda start: hashlib.sha256(os.pread(file.fileno(), LEAF, start)).digest(), starts)
+        if len(starts) > 1:
+            with ThreadPoolExecutor(THREADS) as pool:
+                leaves = list(pool.map(leaf, starts))
+        else:  # without threads: each takes 8 MB of addresses, and where there are fewer, Python may wait for ever
+            leaves = list(map(leaf, starts))
         return hashlib.sha256(blank + b"".join(leaves)).hexdigest()
 
 
