@@ -62,6 +62,14 @@ def test_a_word_means_the_same_as_a_preset_in_a_cell_and_as_a_method(word):
     assert alone.plain() == {name: learner[name] for name in alone.plain()} | {"num_classes": 100}
 
 
+def test_a_word_may_stand_for_another_learner_on_a_data_set():
+    learners = {name: parse(f"best/{name}").learner for name in ("cifar10", "cifar100", "fashion-mnist")}
+    assert learners == {"cifar10": "ocm+mkd", "cifar100": "mose+mkd", "fashion-mnist": "mose+mkd"}
+    for name, learner in (("cifar10", "ocm+mkd"), ("cifar100", "mose+mkd")):
+        composed = compose({"method": "best", "data": name})
+        assert f"{composed.method.name}+{composed.teacher.name}" == learner
+
+
 def test_a_word_s_learner_can_be_changed():
     changed = compose({"method": "best", "teacher": "none", "data": "cifar100"}, assignments=["method.network.width=8"])
     assert (changed.method.name, changed.method.network.width, changed.teacher) == ("mose", 8, None)

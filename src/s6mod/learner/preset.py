@@ -1,7 +1,8 @@
 """A learner's configuration from a preset and what is changed of it.
 
 A preset is a word (``everyday``, ``best``), or a cell, METHOD[+BRANCH][+TEACHER]/DATA[/MEMORY], whose published setting
-is meant. A word may stand in a cell, as in ``best/cifar100/2000``: its values lie on top of the data set's.
+is meant. A word may stand in a cell, as in ``best/cifar100/2000``: what it means for the data set lies on top of the
+data set's values.
 """
 
 from collections.abc import Mapping
@@ -30,14 +31,14 @@ def composed(name: str, given: Mapping[str, Any]) -> LearnerConfig:
     return LearnerConfig.parse(merge(values, {name: _plain(name, value) for name, value in given.items()}))
 
 
-def worded(learner: str) -> dict[str, Any]:
-    """The values of a word that stands for a learner, and nothing for any other name."""
-    return learner_preset(learner) if learner in words() else {}
+def worded(learner: str, data: str | None) -> dict[str, Any]:
+    """The values of a word that stands for a learner on a data set, and nothing for any other name."""
+    return learner_preset(learner, data) if learner in words() else {}
 
 
-def split_learner(learner: str) -> tuple[str, str, str]:
+def split_learner(learner: str, data: str | None = None) -> tuple[str, str, str]:
     """Method, branch and teacher of METHOD[+BRANCH][+TEACHER] or of a word; what is not there is "none"."""
-    if values := worded(learner):
+    if values := worded(learner, data):
         method, branch, teacher = (values.get(part, {}).get("name", "none") for part in PARTS)
         return method, branch, teacher
     method, teacher = learner, "none"
@@ -73,9 +74,9 @@ def _of_cell(name: str) -> dict[str, Any]:
         raise ConfigError(
             f"expected METHOD[+BRANCH]/DATA/MEMORY, got {name!r}; give the memory as a number and changes as keywords"
         )
-    method, branch, teacher = split_learner(learner)
+    method, branch, teacher = split_learner(learner, data)
     values = preset(method, branch, data, int(memory[0]) if memory else None, teacher)
-    return merge(values, worded(learner)) | {"num_classes": CLASSES[data]}
+    return merge(values, worded(learner, data)) | {"num_classes": CLASSES[data]}
 
 
 def _plain(name: str, value: Any) -> Any:

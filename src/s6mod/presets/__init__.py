@@ -1,8 +1,8 @@
 """Presets: readable YAML, one file for the data sets, one for each method or plug-in that differs.
 
 A file of a method maps a data set, ``data/memory`` or ``all`` to a fragment of a run's configuration. ``learners`` has
-settings that are made for no data set, by a word; where a data set is named too, they lie on top of its preset. Nothing
-here imports torch: what the values mean is known to the configuration classes alone.
+settings of a learner by a word, for ``all`` data or for a data set that has its own; they lie on top of the data set's
+preset. Nothing here imports torch: what the values mean is known to the configuration classes alone.
 """
 
 import functools
@@ -50,14 +50,15 @@ def words() -> tuple[str, ...]:
     return tuple(_read("learners"))
 
 
-def learner_preset(word: str) -> dict[str, Any]:
-    """The plain values of a learner's configuration that a word stands for, such as ``everyday``."""
+def learner_preset(word: str, data: str | None = None) -> dict[str, Any]:
+    """The plain values of a learner's configuration that a word stands for, such as ``everyday``, on a data set."""
     if word not in _read("learners"):
         raise ConfigError(
             f"expected a preset, got {word!r}; {nearest(word, _read('learners'))} "
             "(or METHOD[+BRANCH]/DATA/MEMORY, such as er+s6mod/cifar100/2000)"
         )
-    return dict(_read("learners")[word])
+    by_data = _read("learners")[word]
+    return dict(by_data.get(data, by_data["all"]))
 
 
 def _lineage(method: str) -> list[str]:

@@ -106,14 +106,14 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     ``data`` may be the path of own data, which cells may then name; ``folder``: where prepared data sets lie.
     """
     learner, *rest = text.strip().split("/")
-    method, branch, teacher = split_learner(learner)
-    changes = (*_changes(worded(learner)), *(part for part in rest if "=" in part))
     place = [part for part in rest if "=" not in part]
     if len(place) > 2:
         raise ConfigError(f"expected METHOD[+BRANCH][+TEACHER]/DATA/MEMORY, got {text!r}; leave out {place[2]!r}")
     name, root = _name_and_root("digits" if data is None else data)
     if place and place[0] != name:
         name, root = place[0], None
+    method, branch, teacher = split_learner(learner, name)
+    changes = (*_changes(worded(learner, name)), *(part for part in rest if "=" in part))
     if method not in SHARED and method not in methods:
         raise _unknown("method", method, text, methods.hint(method, *SHARED, *words()))
     if branch != "none" and branch not in branches:

@@ -36,20 +36,21 @@ def compose(
     chosen = merge(chosen, place or {})
     for assignment in assignments:
         chosen = merge(chosen, _named(assign({}, assignment)))
-    method = chosen.get("method")
-    if isinstance(method, dict) and (word := worded(str(method.get("name")))):
-        chosen = merge(word, chosen | {"method": {key: value for key, value in method.items() if key != "name"}})
 
     def name(part: str, default: str) -> str:
         named = chosen.get(part)
         return str(named.get("name", default)) if isinstance(named, dict) else default
+
+    method, data = chosen.get("method"), name("data", "digits")
+    if isinstance(method, dict) and (word := worded(str(method.get("name")), data)):
+        chosen = merge(word, chosen | {"method": {key: value for key, value in method.items() if key != "name"}})
 
     learner, branch, teacher = name("method", "er"), name("branch", "none"), name("teacher", "none")
     said = [f"--{part} {word}" for part, word in zip(PARTS, split_learner(learner), strict=False) if word != "none"]
     if len(said) > 1:
         raise ConfigError(f"expected a method alone, got {learner!r}; give {' '.join(said)}")
     memory = chosen.get("memory_size")
-    values = merge(preset(learner, branch, name("data", "digits"), memory, teacher), chosen)
+    values = merge(preset(learner, branch, data, memory, teacher), chosen)
     for part, given_name, example in (("branch", branch, "s6mod"), ("teacher", teacher, "mkd")):
         own = chosen.get(part)
         if given_name == "none" and (own is None or isinstance(own, dict)):  # else refused with all other fields
