@@ -133,7 +133,7 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
     assert client.get("/status").json()["journal"] == before
 
 
-def ask_by_hand(service, receive, verb="POST", path="/learn", read=None):
+def ask_by_hand(service, receive, verb="POST", path="/learn", read=None, length=None):
     """The status that a client gets which does not send all, or does not read all."""
     from s6mod.serve.application import application
 
@@ -145,10 +145,26 @@ def ask_by_hand(service, receive, verb="POST", path="/learn", read=None):
             await read()
 
     headers = [(b"host", b"127.0.0.1"), (b"content-type", NPY["Content-Type"].encode())]
+    if length is not None:
+        headers.append((b"content-length", str(length).encode()))
     scope = {"type": "http", "method": verb, "path": path, "query_string": b"", "headers": headers}
     scope["asgi"] = {"spec_version": "2.4"}
     asyncio.run(application(service)(scope, receive, send))
     return [message["status"] for message in sent if message["type"] == "http.response.start"]
+
+
+@pytest.mark.parametrize("path", ["/learn", "/predict", "/snapshot", "/rollback"])
+def test_a_request_that_is_too_long_is_refused_before_it_is_read(service, path):
+    parts = []
+
+    async def receive():
+        parts.append(b"x" * 60_000)
+        return {"type": "http.request", "body": parts[-1], "more_body": len(parts) < 9}
+
+    assert ask_by_hand(service, receive, path=path, length=100_001) == [413]
+    assert parts == []
+    assert ask_by_hand(service, receive, path=path) == [413]  # it did not say how long it is
+    assert len(parts) == 2
 
 
 def test_a_client_that_vanishes_is_no_fault_of_ours(service):
