@@ -39,9 +39,10 @@ def learn(client, number, **query):
 
 
 def learned(service):
-    writer = service.writer
     wait_until(
-        lambda: writer.journal.after(writer.state.number) is None and writer.shown.batches == writer.state.learner.steps
+        lambda: (
+            service.journal.after(service.state.number) is None and service.shown.batches == service.state.learner.steps
+        )
     )
 
 
@@ -153,6 +154,20 @@ def ask_by_hand(service, receive, verb="POST", path="/learn", read=None, length=
     return [message["status"] for message in sent if message["type"] == "http.response.start"]
 
 
+def test_a_reader_learns_nothing(opened):
+    from s6mod.serve.application import application
+    from s6mod.serve.reader import Reader
+
+    reader = Reader(opened.folder, None, Limits())
+    client = testclient.TestClient(application(reader), base_url="http://127.0.0.1")
+    answers = [client.post("/learn"), client.post("/snapshot"), client.post("/rollback", json={"snapshot": 1})]
+    answers += [client.get("/learn/one"), client.get("/snapshots")]
+    reader.stop()
+    assert {(answer.status_code, answer.json()["error"]) for answer in answers} == {
+        (403, "expected the service that learns, got one that follows it; ask the writer")
+    }
+
+
 @pytest.mark.parametrize("path", ["/learn", "/predict", "/snapshot", "/rollback"])
 def test_a_request_that_is_too_long_is_refused_before_it_is_read(service, path):
     parts = []
@@ -187,12 +202,12 @@ def test_a_client_that_does_not_go_on_is_let_go(service, monkeypatch):
 
 def test_who_does_not_go_on_at_the_end_is_told_or_let_go(service):
     async def stuck():
-        service.host.stopping = True
+        service.stopping = True
         asyncio.current_task().cancel()  # as uvicorn does after its grace
         await asyncio.sleep(60)
 
     assert ask_by_hand(service, stuck) == [503]
-    service.host.stopping = False
+    service.stopping = False
     assert ask_by_hand(service, None, "GET", "/events", stuck) == [200]
 
 
@@ -213,7 +228,7 @@ def test_a_second_signal_ends_it_at_once(service, monkeypatch):
 def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
     learn(client, 1)
     learned(service)
-    monkeypatch.setattr(service.host.shown.published, "predict_proba", lambda images: np.full((len(images), 2), np.nan))
+    monkeypatch.setattr(service.shown.published, "predict_proba", lambda images: np.full((len(images), 2), np.nan))
     answer = client.post("/predict", content=npy(batch(1)[0]), headers=NPY)
     assert (answer.status_code, answer.json()["error"][-12:]) == (503, "roll it back")
 

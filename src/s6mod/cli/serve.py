@@ -98,6 +98,8 @@ def serve(
     from s6mod.config import assign
     from s6mod.learner import Learner
     from s6mod.serve import run
+    from s6mod.serve.reader import Reader
+    from s6mod.serve.writer import Writer
 
     folder = usable(folder)
     run.check_address(host, token)
@@ -115,7 +117,7 @@ def serve(
 
     if not read_only and run.prepare(folder, make, (size, size)):
         typer.echo(f"a new service in {folder}", err=True)
-    service = run.opened(folder, read_only, device, limits, rules)
+    service = Reader(folder, device, limits) if read_only else Writer(folder, device, limits, rules)
     code = run.serve(service, (host, port), token, lambda address: typer.echo(address, err=False))
     if code:
         raise typer.Exit(code)

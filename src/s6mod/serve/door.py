@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from s6mod.errors import S6modError
 from s6mod.serve.metrics import Counts
 from s6mod.serve.service import Service
-from s6mod.serve.settings import RefusedError, too_much
+from s6mod.serve.settings import RefusedError
 
 OPEN = ("/", "/healthz", "/docs", "/openapi.json")  # paths that need no token: they tell nothing of the learner
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -71,7 +71,7 @@ class Door:
         except ClientDisconnect:  # nobody is there to be told
             status = 499
         except asyncio.CancelledError:  # by uvicorn, of what has not come, or is not read, when the service ends
-            if not self.service.host.stopping:
+            if not self.service.stopping:
                 raise
             if status == 500:  # nothing was answered yet
                 ending = RefusedError(503, "expected a request before the end, got a part; send it again", 5)
@@ -101,7 +101,7 @@ class Door:
             raise self._too_long()
 
     def _too_long(self) -> RefusedError:
-        return too_much(f"expected at most {self.most:,} bytes, got more; send fewer or smaller images")
+        return RefusedError(413, f"expected at most {self.most:,} bytes, got more; send fewer or smaller images")
 
 
 def tell_refusals(app: FastAPI) -> None:

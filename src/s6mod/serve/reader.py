@@ -3,53 +3,30 @@
 import os
 import sys
 from pathlib import Path
-from threading import Event, Thread
 
 from s6mod.engine.checkpoint import STATE
 from s6mod.errors import S6modError
+from s6mod.serve.service import Service
+from s6mod.serve.settings import Limits
 from s6mod.serve.shown import shown
 from s6mod.serve.state import ServiceFiles, read
 
 PAUSE = 1.0  # seconds between two looks
 
 
-class Reader:
+class Reader(Service):
     """Answers by the latest checkpoint. The folder may be a copy that another program keeps fresh."""
 
-    failure = None  # it has none of a writer's
+    role = "reader"
 
-    def __init__(self, folder: Path, device: str | None) -> None:
-        self.files, self._device = ServiceFiles(folder), device
-        self.stopping = False
-        self.trouble: str | None = None  # why the latest checkpoint was not read
-        self._seen = self._mark()
-        state = read(self.files.checkpoint, device)
-        self.size, self.shown = state.size, shown(state)
-        self._end = Event()
-        self._thread = Thread(target=self._run, name="reader")
-
-    def start(self) -> None:
-        """Begin to follow."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End."""
-        self.stopping = True
-        self._end.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _mark(self) -> tuple[int, int] | None:
-        """What changes when a checkpoint is replaced."""
-        try:
-            found = os.stat(self.files.checkpoint / STATE)
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
+    def __init__(self, folder: Path, device: str | None, limits: Limits) -> None:
+        files = ServiceFiles(folder)
+        self._device, self._seen = device, _mark(files.checkpoint)
+        super().__init__(files, read(files.checkpoint, device), limits, kept=False)
 
     def _run(self) -> None:
-        while not self._end.wait(PAUSE):
-            mark = self._mark()
+        while not self._wake.wait(PAUSE):
+            mark = _mark(self.files.checkpoint)
             if mark is None or mark == self._seen:
                 continue
             try:
@@ -61,3 +38,12 @@ class Reader:
                 self.trouble = trouble
             else:
                 self._seen, self.trouble = mark, None
+
+
+def _mark(checkpoint: Path) -> tuple[int, int] | None:
+    """What changes when a checkpoint is replaced."""
+    try:
+        found = os.stat(checkpoint / STATE)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
