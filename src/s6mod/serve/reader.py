@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from s6mod.engine.checkpoint import STATE
-from s6mod.errors import S6modError
-from s6mod.serve.service import Service
+from s6mod.serve.service import Service, shortly
 from s6mod.serve.settings import Limits
 from s6mod.serve.shown import shown
 from s6mod.serve.state import ServiceFiles, read
@@ -32,7 +31,7 @@ class Reader(Service):
             try:
                 self.shown = shown(read(self.files.checkpoint, self._device))
             except Exception as error:  # half of a copy, little memory: the next look may find it whole
-                trouble = str(error) if isinstance(error, S6modError) else f"{type(error).__name__}: {error}"
+                trouble = shortly(error)
                 if trouble != self.trouble:
                     print(f"no newer checkpoint: {trouble}", file=sys.stderr)
                 self.trouble = trouble

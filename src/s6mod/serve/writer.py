@@ -19,14 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from s6mod.engine import checkpoint
 from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError, S6modError
 from s6mod.learner.classes import Name
 from s6mod.locks import hold, let_go
 from s6mod.serve.account import right
 from s6mod.serve.decode import Sent, images_of, labels_of
 from s6mod.serve.journal import Journal, Row
-from s6mod.serve.service import Service
+from s6mod.serve.service import Service, shortly
 from s6mod.serve.settings import Limits, RefusedError, Rules
 from s6mod.serve.shown import shown
 from s6mod.serve.state import ServiceFiles, read
@@ -58,8 +57,6 @@ class Writer(Service):
             self.journal.snapshot("start")
         self.saved = self.state.number  # the checkpoint's
         self.step_seconds = 0.1  # of late, for one batch
-        self._disk = checkpoint.StateWriter(files.checkpoint)
-        self._writing: int | None = None  # the number of the checkpoint under way
         self._saved_at = time.monotonic()
         self._dropped = 0  # images of batches below are dropped
         self._copied_at, self._copy_seconds = time.monotonic(), 0.0
@@ -196,31 +193,24 @@ class Writer(Service):
 
     def _run(self) -> None:
         try:
-            while not self.stopping:
-                self._once()
-            end = time.monotonic() + self.rules.drain_seconds
-            while time.monotonic() < end and self._next():
-                pass
+            end = math.inf
+            while time.monotonic() < end:
+                self._wake.clear()
+                ending = self.stopping  # both before the look, so that nothing is missed that comes meanwhile
+                busy = self._next()
+                self._publish_if_due(busy)
+                if time.monotonic() - self._saved_at >= self.rules.checkpoint_seconds:
+                    self._checkpoint()
+                if ending:
+                    end = min(end, time.monotonic() + self.rules.drain_seconds) if busy else 0.0
+                elif not busy:
+                    self._wake.wait(PAUSE)
             self._checkpoint()
         except BaseException as error:
-            said = str(error).partition("\n")[0]
-            self.failure = said if isinstance(error, S6modError) else f"{type(error).__name__}: {said}"
+            self.failure = shortly(error)
             print(f"learning has stopped: {self.failure}", file=sys.stderr)
             if not isinstance(error, S6modError):
                 traceback.print_exc()
-        finally:
-            self._settle()
-
-    def _once(self) -> None:
-        """One row, or what is due when there is none; then a pause."""
-        self._wake.clear()  # before the look: what comes after it ends the pause
-        if not self._next() and not self.stopping:
-            behind = self.shown.batches != self.state.learner.steps
-            if behind and time.monotonic() - self._copied_at >= self._copy_seconds:
-                self._publish()
-            self._wake.wait(PAUSE)
-        if time.monotonic() - self._saved_at >= self.rules.checkpoint_seconds and self.saved != self.state.number:
-            self._checkpoint()
 
     def _next(self) -> bool:
         row = self.journal.after(self.state.number)
@@ -253,10 +243,7 @@ class Writer(Service):
                 with suppress(RefusedError):  # a client has taken the id
                     self.journal.snapshot(f"by itself at row {row.number}")
         self.state = self.state.at(row.number)
-        now = time.monotonic()
-        self.step_seconds += 0.1 * (now - begin - self.step_seconds)
-        if published is None or now - self._copied_at > SHARE * self._copy_seconds:
-            self._publish()
+        self.step_seconds += 0.1 * (time.monotonic() - begin - self.step_seconds)
         self._mind_the_fall()
 
     def _mind_the_fall(self) -> None:
@@ -293,6 +280,12 @@ class Writer(Service):
         self._publish()
         self._saved_at = -math.inf  # what was undone need not be undone again
 
+    def _publish_if_due(self, busy: bool) -> None:
+        begin = time.monotonic()
+        pause = self._copy_seconds * (SHARE if busy else 1)
+        if self.shown.batches != self.state.learner.steps and begin - self._copied_at >= pause:
+            self._publish()
+
     def _publish(self) -> None:
         begin = time.monotonic()
         self.shown = shown(self.state)
@@ -300,25 +293,17 @@ class Writer(Service):
         self._copy_seconds = self._copied_at - begin
 
     def _checkpoint(self) -> None:
-        """Begin to write the state, beside the batches that follow."""
-        self._settle()
-        if self.saved != self.state.number:
-            self._writing = self.state.number
-            self._disk.write(self.state.snapshot())
-        self._saved_at = time.monotonic()
-
-    def _settle(self) -> None:
-        """Wait for the checkpoint under way; then what it makes needless can go."""
-        if self._writing is None:
+        """Save the state if it is new; then what that makes needless can go."""
+        if self.saved == self.state.number:
             return
         try:
-            self._disk.wait()
-            before, self.saved, self.trouble = self.saved, self._writing, None
+            self.state.snapshot().write(self.files.checkpoint)
+            before, self.saved, self.trouble = self.saved, self.state.number, None
             self._tidy(before)
         except (CheckpointError, sqlite3.Error) as error:  # the journal has it all; the next one may succeed
             self.trouble = str(error)
             print(f"no checkpoint: {error}", file=sys.stderr)
-        self._writing = None
+        self._saved_at = time.monotonic()
 
     def _tidy(self, before: int) -> None:
         """Keep the newest snapshots, those that rollbacks need, and images of batches after the oldest of them.
@@ -332,7 +317,7 @@ class Writer(Service):
                 if row.number not in needed:
                     self.journal.note(row.number, "removed")
             kept = {row.number for row in self.journal.snapshots()}
-        for folder in self.files.snapshots.iterdir() if self.files.snapshots.is_dir() else ():
+        for folder in self.files.snapshots.glob("*"):
             if folder.name.isdecimal() and int(folder.name) <= before and int(folder.name) not in kept | needed:
                 with suppress(OSError):
                     shutil.rmtree(folder)
