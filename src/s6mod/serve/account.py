@@ -60,19 +60,15 @@ class Account:
     def _windowed(self) -> float:
         return 100 * sum(hit for _, hit in self.tally.window) / len(self.tally.window)
 
-    def plain(self) -> dict[str, Any]:
+    def kept(self) -> Kept:
         """As it is saved."""
-        return {
-            "sums": [[number, *values] for number, values in self.tally.sums.items()],
-            "window": [list(pair) for pair in self.tally.window],
-            "images": [list(pair) for pair in self.images.items()],
-            "curve": [list(point) for point in self.curve],
-            "stride": self._stride,
-        }
+        sums = [(number, a, b, c, d) for number, (a, b, c, d) in self.tally.sums.items()]
+        images, window = list(self.images.items()), list(self.tally.window)
+        return Kept(sums=sums, window=window, images=images, curve=self.curve, stride=self._stride)
 
     @classmethod
     def of(cls, kept: Kept) -> "Account":
-        """What ``plain`` gave."""
+        """What ``kept`` gave."""
         account = cls()
         account.tally.sums = {number: list(values) for number, *values in kept.sums}
         account.tally.window = deque(kept.window, maxlen=WINDOW)

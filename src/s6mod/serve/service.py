@@ -91,11 +91,8 @@ class Service:
         return {
             "version": __version__,
             "role": self.role,
-            "learner": now.learner,
             "batches": now.batches,
-            "classes": len(now.classes),
-            "accuracy": now.accuracy,
-            "memory": now.memory,
+            **now.status,
             "image_size": list(self.size),
             "resizing": RESIZING,
             "published": {"number": now.number, "seconds_ago": round(time.time() - now.time, 1)},

@@ -57,15 +57,9 @@ class State:
 
     def snapshot(self) -> Snapshot:
         """A copy to be written."""
-        service = {
-            "journal": self.number,
-            "size": list(self.size),
-            "resizing": RESIZING,
-            "account": self.account.plain(),
-        }
-        learner = self.learner
-        header = {"kind": "learner", "config": learner.config.plain(), "service": service}
-        return Snapshot.of(learner.state_dict(), header)
+        service = _Service(journal=self.number, size=self.size, resizing=RESIZING, account=self.account.kept())
+        header = {"kind": "learner", "config": self.learner.config.plain(), "service": service.plain()}
+        return Snapshot.of(self.learner.state_dict(), header)
 
 
 def read(folder: Path, device: str | None) -> State:
