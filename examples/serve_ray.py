@@ -18,7 +18,7 @@ from ray import serve
 from s6mod import Learner
 from s6mod.serve import run
 from s6mod.serve.application import application
-from s6mod.serve.reader import Reader
+from s6mod.serve.service import Reader
 from s6mod.serve.settings import Limits, Rules
 from s6mod.serve.writer import Writer
 

@@ -156,7 +156,7 @@ def ask_by_hand(service, receive, verb="POST", path="/learn", read=None, length=
 
 def test_a_reader_learns_nothing(opened):
     from s6mod.serve.application import application
-    from s6mod.serve.reader import Reader
+    from s6mod.serve.service import Reader
 
     reader = Reader(opened.folder, None, Limits())
     client = testclient.TestClient(application(reader), base_url="http://127.0.0.1")

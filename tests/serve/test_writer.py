@@ -9,7 +9,7 @@ from s6mod import Learner
 from s6mod.engine.checkpoint import Snapshot, read_state
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.serve import run
-from s6mod.serve.reader import Reader
+from s6mod.serve.service import Reader
 from s6mod.serve.settings import Limits, RefusedError
 from s6mod.serve.writer import Writer
 from services import RULES, batch, small, wait_until
@@ -77,7 +77,7 @@ def test_a_rollback_unlearns_what_came_after_its_snapshot_also_after_a_kill(open
 
 
 def test_it_goes_back_by_itself_when_accuracy_falls(opened, monkeypatch):
-    monkeypatch.setattr("s6mod.serve.account.ENOUGH", 4)
+    monkeypatch.setattr("s6mod.serve.state.ENOUGH", 4)
     with opened(replace(RULES, fall=30)) as service:
         monkeypatch.setattr("s6mod.serve.writer.right", lambda _, labels: torch.ones(len(labels), dtype=torch.bool))
         send(service, 1, 2, 3, 4)
@@ -208,7 +208,7 @@ def test_a_folder_has_one_writer_and_any_number_of_readers(opened):
 
 
 def test_a_reader_follows_its_writer(opened, monkeypatch):
-    monkeypatch.setattr("s6mod.serve.reader.PAUSE", 0.01)
+    monkeypatch.setattr("s6mod.serve.service.PAUSE", 0.01)
     reader = Reader(opened.folder, None, Limits())
     reader.start()
     try:
@@ -224,11 +224,11 @@ def test_a_reader_follows_its_writer(opened, monkeypatch):
 
 
 def test_a_reader_that_cannot_read_says_why_once_and_goes_on(opened, monkeypatch, capsys):
-    monkeypatch.setattr("s6mod.serve.reader.PAUSE", 0.01)
+    monkeypatch.setattr("s6mod.serve.service.PAUSE", 0.01)
     looks = []
     with monkeypatch.context() as broken:
         reader = Reader(opened.folder, None, Limits())
-        broken.setattr("s6mod.serve.reader.read", lambda *_: looks.append(1) or 1 / 0)
+        broken.setattr("s6mod.serve.service.read", lambda *_: looks.append(1) or 1 / 0)
         reader._seen = None  # as if it had been replaced
         reader.start()
         wait_until(lambda: len(looks) > 2)

@@ -74,7 +74,7 @@ def serve(
     from s6mod.config import assign
     from s6mod.learner import Learner
     from s6mod.serve import run
-    from s6mod.serve.reader import Reader
+    from s6mod.serve.service import Reader
     from s6mod.serve.writer import Writer
 
     folder = usable(folder)

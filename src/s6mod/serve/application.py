@@ -31,6 +31,7 @@ POLICY = (  # of the page: nothing comes from elsewhere, and nothing goes there
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+MOVING = {"seconds": None, "published": None}  # of the status, also when nothing happens
 TEXT = 2**20  # bytes of one field of a form that is no file
 
 _TEXT, _NUMBER, _FILE = {"type": "string"}, {"type": "integer"}, {"type": "string", "format": "binary"}
@@ -182,13 +183,11 @@ def application(service: Service, token: str | None = None) -> FastAPI:
         try:
             while not service.stopping:
                 now = await asyncio.to_thread(service.live)
-                moving = {key: now["status"].pop(key) for key in ("seconds", "published")}
-                text = json.dumps(now)
-                quiet = 0 if text != before else quiet + 1
-                if quiet % 15 == 0:  # seconds; a line now and then shows that somebody is there
-                    now["status"] |= moving
-                    yield f"data: {json.dumps(now)}\n\n"
+                text = json.dumps(now | {"status": now["status"] | MOVING})
+                quiet = quiet + 1 if text == before else 0
                 before = text
+                if quiet % 15 == 0:  # seconds; a line now and then shows that somebody is there
+                    yield f"data: {json.dumps(now)}\n\n"
                 await asyncio.sleep(1)
         finally:
             watching -= 1

@@ -15,10 +15,9 @@ import uvicorn
 from s6mod.engine.checkpoint import has_state
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
-from s6mod.serve.account import Account
 from s6mod.serve.application import application
 from s6mod.serve.service import Service
-from s6mod.serve.state import ServiceFiles, State
+from s6mod.serve.state import Account, ServiceFiles, State
 
 GRACE = 5  # seconds for requests under way when the service is asked to end
 IDLE = 75  # seconds that a connection without requests is kept: longer than balancers do, so that they end it

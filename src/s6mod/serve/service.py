@@ -1,7 +1,13 @@
-"""What answers requests, whoever speaks to it and how: it predicts, and tells how it goes."""
+"""What answers requests, whoever speaks to it and how: it predicts, and tells how it goes.
 
+A ``Reader`` does no more; it follows the checkpoints that a writer leaves in a folder. A ``Writer`` learns.
+"""
+
+import os
+import sys
 import time
 from math import prod
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -9,16 +15,18 @@ import numpy as np
 
 from s6mod._version import __version__
 from s6mod.data.images import RESIZING
+from s6mod.engine.checkpoint import STATE
 from s6mod.errors import InputError, S6modError
 from s6mod.serve.decode import Sent, images_of
 from s6mod.serve.predictions import Predictions
 from s6mod.serve.settings import Limits, RefusedError
 from s6mod.serve.shown import names_of, picture, shown
-from s6mod.serve.state import ServiceFiles, State
+from s6mod.serve.state import ServiceFiles, State, read
 
 MOST_TOP = 100  # labels of a prediction
 LATEST = 24  # predictions that are shown
 KEPT_BYTES = 128 * 2**20  # of images of predictions
+PAUSE = 1.0  # seconds between two looks of a reader
 
 
 def shortly(error: BaseException) -> str:
@@ -114,3 +122,38 @@ class Service:
         """Predictions, the newest first."""
         latest = self.predictions.latest(LATEST)
         return {"predictions": [each | {"image": picture(each["image"])} for each in latest]}
+
+
+class Reader(Service):
+    """Answers by the latest checkpoint. The folder may be a copy that another program keeps fresh."""
+
+    role = "reader"
+
+    def __init__(self, folder: Path, device: str | None, limits: Limits) -> None:
+        files = ServiceFiles(folder)
+        self._device, self._seen = device, _mark(files.checkpoint)
+        super().__init__(files, read(files.checkpoint, device), limits, kept=False)
+
+    def _run(self) -> None:
+        while not self._wake.wait(PAUSE):
+            mark = _mark(self.files.checkpoint)
+            if mark is None or mark == self._seen:
+                continue
+            try:
+                self.shown = shown(read(self.files.checkpoint, self._device))
+            except Exception as error:  # half of a copy, little memory: the next look may find it whole
+                trouble = shortly(error)
+                if trouble != self.trouble:
+                    print(f"no newer checkpoint: {trouble}", file=sys.stderr)
+                self.trouble = trouble
+            else:
+                self._seen, self.trouble = mark, None
+
+
+def _mark(checkpoint: Path) -> tuple[int, int] | None:
+    """What changes when a checkpoint is replaced."""
+    try:
+        found = os.stat(checkpoint / STATE)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

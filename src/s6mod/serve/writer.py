@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -18,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError, S6modError
 from s6mod.learner.classes import Name
 from s6mod.locks import hold, let_go
-from s6mod.serve.account import right
 from s6mod.serve.decode import Sent, images_of, labels_of
 from s6mod.serve.journal import Journal, Row
 from s6mod.serve.service import Service, shortly
@@ -325,3 +326,8 @@ class Writer(Service):
         if oldest > self._dropped:
             self.journal.drop_images(self._dropped, oldest)
             self._dropped = oldest
+
+
+def right(predicted: Any, labels: Sequence[Name]) -> Tensor:
+    """Which predictions are the label, (N,) bool on the host."""
+    return torch.tensor([found == label for found, label in zip(predicted.tolist(), labels, strict=True)])
