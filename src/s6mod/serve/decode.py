@@ -184,8 +184,7 @@ def _resized(array: NDArray[Any], size: tuple[int, int], limits: Limits) -> Imag
     images: Images = as_batch(array)[0].numpy()
     if images.shape[2:] == size:
         return images
-    if prod(images.shape[2:]) > limits.pixels:
-        number = prod(images.shape[2:])
+    if (number := prod(images.shape[2:])) > limits.pixels:
         raise RefusedError(413, f"expected at most {limits.pixels:,} pixels, got {number:,}; shrink the image")
     pictures = (Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))) for image in images)
     return np.stack([pixels_of(picture, size, "an array") for picture in pictures])
