@@ -121,13 +121,16 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
             "/learn", files={"images": ("x.npy", npy(batch(1)[0])), "id": ("x", b"mine")}, data={"labels": "a"}
         ),
         client.post("/predict", data={"images": "x"}, files={"images": ("x.npy", npy(batch(1)[0]))}),
+        client.post("/learn", json={"images": batch(1)[0].tolist(), "labels": ["a", 1.5]}),
+        client.post("/learn", json={"images": batch(1)[0].tolist(), "labels": ["a", "b", "a"]}),
+        client.post("/snapshot", json={"id": ""}),
         client.post("/rollback", json={}),
         client.get("/nothing"),
         client.delete("/learn"),
         client.get("/status", headers={"Host": "example.org"}),
         client.post("/snapshot", headers={"Origin": "http://example.org"}),
     ]
-    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 6, 404, 405, 403, 403]
+    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 9, 404, 405, 403, 403]
     for answer in answers:
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
