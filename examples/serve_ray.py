@@ -18,7 +18,9 @@ from ray import serve
 from s6mod import Learner
 from s6mod.serve import run
 from s6mod.serve.application import application
+from s6mod.serve.service import Reader
 from s6mod.serve.settings import Limits, Rules
+from s6mod.serve.writer import Writer
 
 
 def deployments(folder: Path, readers: int, rules: Rules, size: int = 32, **options: Any) -> tuple[Any, Any]:
@@ -27,7 +29,7 @@ def deployments(folder: Path, readers: int, rules: Rules, size: int = 32, **opti
 
     def build(read_only: bool) -> FastAPI:
         run.set_threads(1)
-        return application(run.opened(folder, read_only, None, Limits(), rules))
+        return application(Reader(folder, None, Limits()) if read_only else Writer(folder, None, Limits(), rules))
 
     def writer_app() -> FastAPI:
         return build(read_only=False)

@@ -3,6 +3,7 @@ from contextlib import contextmanager
 import pytest
 
 from s6mod.serve.settings import Limits
+from s6mod.serve.writer import Writer
 from services import RULES, SIDE, small
 
 
@@ -15,7 +16,7 @@ def opened(tmp_path):
 
     @contextmanager
     def open_it(rules=RULES, limits=None):
-        service = run.opened(folder, False, None, limits or Limits(), rules)
+        service = Writer(folder, None, limits or Limits(), rules)
         service.start()
         try:
             yield service

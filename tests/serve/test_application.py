@@ -39,9 +39,10 @@ def learn(client, number, **query):
 
 
 def learned(service):
-    writer = service.writer
     wait_until(
-        lambda: writer.journal.after(writer.state.number) is None and writer.shown.batches == writer.state.learner.steps
+        lambda: (
+            service.journal.after(service.state.number) is None and service.shown.batches == service.state.learner.steps
+        )
     )
 
 
@@ -120,20 +121,23 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
             "/learn", files={"images": ("x.npy", npy(batch(1)[0])), "id": ("x", b"mine")}, data={"labels": "a"}
         ),
         client.post("/predict", data={"images": "x"}, files={"images": ("x.npy", npy(batch(1)[0]))}),
+        client.post("/learn", json={"images": batch(1)[0].tolist(), "labels": ["a", 1.5]}),
+        client.post("/learn", json={"images": batch(1)[0].tolist(), "labels": ["a", "b", "a"]}),
+        client.post("/snapshot", json={"id": ""}),
         client.post("/rollback", json={}),
         client.get("/nothing"),
         client.delete("/learn"),
         client.get("/status", headers={"Host": "example.org"}),
         client.post("/snapshot", headers={"Origin": "http://example.org"}),
     ]
-    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 6, 404, 405, 403, 403]
+    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 9, 404, 405, 403, 403]
     for answer in answers:
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
     assert client.get("/status").json()["journal"] == before
 
 
-def ask_by_hand(service, receive, verb="POST", path="/learn", read=None):
+def ask_by_hand(service, receive, verb="POST", path="/learn", read=None, length=None):
     """The status that a client gets which does not send all, or does not read all."""
     from s6mod.serve.application import application
 
@@ -145,10 +149,40 @@ def ask_by_hand(service, receive, verb="POST", path="/learn", read=None):
             await read()
 
     headers = [(b"host", b"127.0.0.1"), (b"content-type", NPY["Content-Type"].encode())]
+    if length is not None:
+        headers.append((b"content-length", str(length).encode()))
     scope = {"type": "http", "method": verb, "path": path, "query_string": b"", "headers": headers}
     scope["asgi"] = {"spec_version": "2.4"}
     asyncio.run(application(service)(scope, receive, send))
     return [message["status"] for message in sent if message["type"] == "http.response.start"]
+
+
+def test_a_reader_learns_nothing(opened):
+    from s6mod.serve.application import application
+    from s6mod.serve.service import Reader
+
+    reader = Reader(opened.folder, None, Limits())
+    client = testclient.TestClient(application(reader), base_url="http://127.0.0.1")
+    answers = [client.post("/learn"), client.post("/snapshot"), client.post("/rollback", json={"snapshot": 1})]
+    answers += [client.get("/learn/one"), client.get("/snapshots")]
+    reader.stop()
+    assert {(answer.status_code, answer.json()["error"]) for answer in answers} == {
+        (403, "expected the service that learns, got one that follows it; ask the writer")
+    }
+
+
+@pytest.mark.parametrize("path", ["/learn", "/predict", "/snapshot", "/rollback"])
+def test_a_request_that_is_too_long_is_refused_before_it_is_read(service, path):
+    parts = []
+
+    async def receive():
+        parts.append(b"x" * 60_000)
+        return {"type": "http.request", "body": parts[-1], "more_body": len(parts) < 9}
+
+    assert ask_by_hand(service, receive, path=path, length=100_001) == [413]
+    assert parts == []
+    assert ask_by_hand(service, receive, path=path) == [413]  # it did not say how long it is
+    assert len(parts) == 2
 
 
 def test_a_client_that_vanishes_is_no_fault_of_ours(service):
@@ -171,12 +205,12 @@ def test_a_client_that_does_not_go_on_is_let_go(service, monkeypatch):
 
 def test_who_does_not_go_on_at_the_end_is_told_or_let_go(service):
     async def stuck():
-        service.host.stopping = True
+        service.stopping = True
         asyncio.current_task().cancel()  # as uvicorn does after its grace
         await asyncio.sleep(60)
 
     assert ask_by_hand(service, stuck) == [503]
-    service.host.stopping = False
+    service.stopping = False
     assert ask_by_hand(service, None, "GET", "/events", stuck) == [200]
 
 
@@ -197,7 +231,7 @@ def test_a_second_signal_ends_it_at_once(service, monkeypatch):
 def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
     learn(client, 1)
     learned(service)
-    monkeypatch.setattr(service.host.shown.published, "predict_proba", lambda images: np.full((len(images), 2), np.nan))
+    monkeypatch.setattr(service.shown.published, "predict_proba", lambda images: np.full((len(images), 2), np.nan))
     answer = client.post("/predict", content=npy(batch(1)[0]), headers=NPY)
     assert (answer.status_code, answer.json()["error"][-12:]) == (503, "roll it back")
 

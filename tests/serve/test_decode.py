@@ -9,7 +9,7 @@ from PIL import Image
 
 from s6mod.data.images import read_image
 from s6mod.errors import S6modError
-from s6mod.serve.decode import Sent, batch, from_files, from_json
+from s6mod.serve.decode import Sent, from_files, from_json, images_of, labels_of
 from s6mod.serve.settings import Limits
 
 SIZE = (8, 8)
@@ -28,47 +28,47 @@ def npy(array, **options):
     return file.getvalue()
 
 
-def of_file(content, labels=(), limits=None):
-    return batch(from_files([("x", content)], labels, None), SIZE, limits or Limits())
+def of_file(content, limits=None):
+    return images_of(from_files([("x", content)], (), None), SIZE, limits or Limits())
 
 
-def of_json(**content):
-    return batch(from_json(json.dumps(content).encode()), SIZE, Limits())
+def of_json(content):
+    return images_of(from_json(json.dumps({"images": content}).encode()), SIZE, Limits())
 
 
 def test_one_rule_resizes_a_file_an_array_and_what_the_command_reads():
     expected = read_image(io.BytesIO(png()), SIZE, "x")[None]
     for images in (
-        of_file(png()).images,
-        of_file(npy(PIXELS)).images,
-        of_file(npy(PIXELS.transpose(2, 0, 1)[None])).images,
-        of_json(images=PIXELS.tolist()).images,
-        of_json(images=[base64.b64encode(png()).decode()]).images,
+        of_file(png()),
+        of_file(npy(PIXELS)),
+        of_file(npy(PIXELS.transpose(2, 0, 1)[None])),
+        of_json(PIXELS.tolist()),
+        of_json([base64.b64encode(png()).decode()]),
     ):
         np.testing.assert_array_equal(images, expected)
 
 
 def test_images_of_the_right_size_stay_as_they_are():
     images = np.random.default_rng(1).integers(256, size=(3, 3, 8, 8), dtype=np.uint8)
-    np.testing.assert_array_equal(of_file(npy(images)).images, images)
-    np.testing.assert_array_equal(of_file(npy(np.asfortranarray(images))).images, images)
-    np.testing.assert_array_equal(of_file(npy(images / 255)).images, images)
-    np.testing.assert_array_equal(of_json(images=images.tolist()).images, images)
+    np.testing.assert_array_equal(of_file(npy(images)), images)
+    np.testing.assert_array_equal(of_file(npy(np.asfortranarray(images))), images)
+    np.testing.assert_array_equal(of_file(npy(images / 255)), images)
+    np.testing.assert_array_equal(of_json(images.tolist()), images)
 
 
 def test_a_long_text_among_numbers_takes_no_memory_of_its_own_for_each():
     images = ["x" * 10_000, *[0] * 1_000]  # as an array of texts of one length: 40 MB
     tracemalloc.start()
     with pytest.raises(S6modError, match="expected images as numbers"):
-        batch(Sent([], images, None, None, None), SIZE, Limits())
+        images_of(Sent([], images, None, "id"), SIZE, Limits())
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
 
 
 def test_labels_are_names_in_words_and_whole_numbers_in_json():
-    assert of_file(png(), ["3"]).labels == ["3"]
-    assert of_file(png(), ["[3]"]).labels == [3]
-    assert of_json(images=PIXELS.tolist(), labels=["cat"], id="x").labels == ["cat"]
+    assert from_files([], ["3"], None).labels == ["3"]
+    assert from_files([], ["[3]"], None).labels == [3]
+    assert from_json(b'{"images": [], "labels": ["cat", 3], "id": "x"}').labels == ["cat", 3]
 
 
 def lie(shape):
@@ -103,7 +103,7 @@ def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded():
 @pytest.mark.parametrize("labels", [["a", "b"], [], "a", [1.5], [True], [None], [""], ["\x1b"], ["\ud800"], [2**60]])
 def test_labels_that_are_none_are_refused(labels):
     with pytest.raises(S6modError, match=r"^expected "):
-        of_json(images=PIXELS.tolist(), labels=labels)
+        labels_of(labels, 1)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_labels_that_are_none_are_refused(labels):
 )
 def test_json_that_is_not_as_it_should_be_is_one_sentence(body):
     with pytest.raises(S6modError, match=r"^expected "):
-        batch(from_json(body), SIZE, Limits())
+        images_of(from_json(body), SIZE, Limits())

@@ -9,21 +9,20 @@ from s6mod import Learner
 from s6mod.engine.checkpoint import Snapshot, read_state
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.serve import run
-from s6mod.serve.decode import Decoded
+from s6mod.serve.service import Reader
 from s6mod.serve.settings import Limits, RefusedError
+from s6mod.serve.writer import Writer
 from services import RULES, batch, small, wait_until
 
 
 def send(service, *numbers, classes=("a", "b")):
     for number in numbers:
         images, labels = batch(number, classes)
-        service.writer.accept(Decoded(images, labels, f"batch {number}"))
+        service.accept(images, labels, f"batch {number}")
 
 
 def learned(service):
-    wait_until(
-        lambda: service.writer.waiting == 0 and service.writer.journal.after(service.writer.state.number) is None
-    )
+    wait_until(lambda: service.waiting == 0 and service.journal.after(service.state.number) is None)
 
 
 def same_bits(folder, *numbers):
@@ -59,11 +58,11 @@ def test_after_a_kill_every_batch_is_learned_once(opened):
 def test_a_rollback_unlearns_what_came_after_its_snapshot_also_after_a_kill(opened):
     with opened() as service:
         send(service, 1, 2)
-        to = service.writer.take_snapshot("here")["number"]
+        to = service.take_snapshot("here")["number"]
         send(service, 3)
     shutil.copytree(opened.folder / "checkpoint", opened.folder.parent / "earlier")
     with opened() as service:
-        service.writer.roll_back("back", to)
+        service.roll_back("back", to)
         send(service, 4)
         learned(service)
         assert service.status()["journal"]["unlearned"] == 1
@@ -78,26 +77,25 @@ def test_a_rollback_unlearns_what_came_after_its_snapshot_also_after_a_kill(open
 
 
 def test_it_goes_back_by_itself_when_accuracy_falls(opened, monkeypatch):
-    monkeypatch.setattr("s6mod.serve.account.ENOUGH", 4)
+    monkeypatch.setattr("s6mod.serve.state.ENOUGH", 4)
     with opened(replace(RULES, fall=30)) as service:
-        writer = service.writer
         monkeypatch.setattr("s6mod.serve.writer.right", lambda _, labels: torch.ones(len(labels), dtype=torch.bool))
         send(service, 1, 2, 3, 4)
-        writer.take_snapshot("good")
+        service.take_snapshot("good")
         learned(service)
         monkeypatch.setattr("s6mod.serve.writer.right", lambda _, labels: torch.zeros(len(labels), dtype=torch.bool))
         send(service, 5, 6, 7, 8)
-        wait_until(lambda: writer.journal.rollbacks() and writer.journal.after(writer.state.number) is None)
+        wait_until(lambda: service.journal.rollbacks() and service.journal.after(service.state.number) is None)
         [told] = service.snapshots()["rollbacks"]
         assert told["why"].startswith("accuracy fell from 100.0 to ")
-        assert writer.state.account.accuracy() == 100
+        assert service.state.account.accuracy() == 100
     assert same_bits(opened.folder, 1, 2, 3, 4)
 
 
 def test_a_full_queue_answers_429_but_knows_what_it_has(opened, monkeypatch):
     with opened(limits=Limits(waiting=2)) as service:
-        monkeypatch.setattr(service.writer, "_next", lambda: False)
-        wait_until(lambda: service.writer.state.number == 1)
+        monkeypatch.setattr(service, "_next", lambda: False)
+        wait_until(lambda: service.state.number == 1)
         send(service, 1, 2)
         with pytest.raises(RefusedError, match="expected at most 2 batches that wait") as told:
             send(service, 3)
@@ -110,19 +108,19 @@ def test_more_classes_than_allowed_are_refused_before_they_are_accepted(opened):
         send(service, 1)
         with pytest.raises(ValueError, match="expected at most 2 classes, got one more"):
             send(service, 2, classes=("a", "c"))
-        assert service.writer.journal.last() == 2
+        assert service.journal.last() == 2
 
 
 def test_learning_that_fails_stops_and_says_so_while_predictions_go_on(opened, monkeypatch, capsys):
     with opened() as service:
         send(service, 1)
         learned(service)
-        wait_until(lambda: service.host.shown.published is not None)
-        monkeypatch.setattr(service.writer.state.learner, "learn", lambda *_: 1 / 0)
+        wait_until(lambda: service.shown.published is not None)
+        monkeypatch.setattr(service.state.learner, "learn", lambda *_: 1 / 0)
         send(service, 2)
-        wait_until(lambda: service.host.failure is not None)
+        wait_until(lambda: service.failure is not None)
         assert service.status()["failure"] == "ZeroDivisionError: division by zero"
-        assert service.host.shown.published.predict(batch(1)[0]).tolist()
+        assert service.shown.published.predict(batch(1)[0]).tolist()
         with pytest.raises(RefusedError, match="got one that has stopped: ZeroDivisionError"):
             send(service, 3)
     assert "learning has stopped" in capsys.readouterr().err
@@ -134,12 +132,12 @@ def test_learning_that_fails_stops_and_says_so_while_predictions_go_on(opened, m
 def test_a_batch_that_stops_learning_can_be_rolled_back(opened, monkeypatch, capsys):
     with opened() as service:
         send(service, 1)
-        to = service.writer.take_snapshot("here")["number"]
+        to = service.take_snapshot("here")["number"]
         learned(service)
-        monkeypatch.setattr(service.writer.state.learner, "learn", lambda *_: 1 / 0)
+        monkeypatch.setattr(service.state.learner, "learn", lambda *_: 1 / 0)
         send(service, 2)
-        wait_until(lambda: service.host.failure is not None)
-        service.writer.roll_back("back", to)
+        wait_until(lambda: service.failure is not None)
+        service.roll_back("back", to)
     capsys.readouterr()
     with opened() as service:
         learned(service)
@@ -149,17 +147,16 @@ def test_a_batch_that_stops_learning_can_be_rolled_back(opened, monkeypatch, cap
 
 def test_ids_that_the_service_would_use_itself_may_be_taken(opened):
     with opened(replace(RULES, snapshot_every=1)) as service:
-        service.writer.accept(Decoded(*batch(1), "by itself at row 2"))
+        service.accept(*batch(1), "by itself at row 2")
         learned(service)
         send(service, 2)
         learned(service)
-        assert service.host.failure is None
+        assert service.failure is None
     assert same_bits(opened.folder, 1, 2)
 
 
 def test_a_fall_goes_back_to_a_snapshot_of_before_by_an_id_that_is_free(opened):
-    service = run.opened(opened.folder, False, None, Limits(), replace(RULES, fall=30))
-    writer = service.writer
+    writer = Writer(opened.folder, None, Limits(), replace(RULES, fall=30))
     best = writer.journal.snapshot("best").number
     writer.journal.describe(best, {"accuracy": 100.0})
     writer.journal.snapshot(f"fall at row {best}")
@@ -169,7 +166,7 @@ def test_a_fall_goes_back_to_a_snapshot_of_before_by_an_id_that_is_free(opened):
         writer.state = writer.state.at(number)
         writer._mind_the_fall()
         found.append([row.said["to"] for row in writer.journal.rollbacks()])
-    service.stop()
+    writer.stop()
     assert found == [[], [], [best]]
 
 
@@ -178,8 +175,8 @@ def test_a_journal_that_cannot_be_tidied_is_a_trouble_and_no_failure(opened, mon
         send(service, 1)
         learned(service)
         full = sqlite3.OperationalError("database or disk is full")
-        monkeypatch.setattr(service.writer.journal, "rollbacks_after", lambda *_: (_ for _ in ()).throw(full))
-    assert (service.host.failure, service.host.trouble) == (None, "database or disk is full")
+        monkeypatch.setattr(service.journal, "rollbacks_after", lambda *_: (_ for _ in ()).throw(full))
+    assert (service.failure, service.trouble) == (None, "database or disk is full")
     assert "no checkpoint: " in capsys.readouterr().err
     assert same_bits(opened.folder, 1)
 
@@ -192,9 +189,9 @@ def test_old_snapshots_and_images_go(opened):
     with opened(rules) as service:
         [left] = service.snapshots()["snapshots"]
         assert left["batches"] == 6
-        assert service.writer.journal.find("batch 1").images is None
+        assert service.journal.find("batch 1").images is None
         send(service, 1)  # it is known still
-        assert service.writer.journal.waiting(0) == 6
+        assert service.journal.waiting(0) == 6
     assert [folder.name for folder in (opened.folder / "snapshots").iterdir()] == [f"{left['number']:09d}"]
     assert same_bits(opened.folder, 1, 2, 3, 4, 5, 6)
 
@@ -204,42 +201,40 @@ def test_a_folder_has_one_writer_and_any_number_of_readers(opened):
         send(service, 1)
         learned(service)
         with pytest.raises(ConfigError, match="expected no other service in"):
-            run.opened(opened.folder, False, None, Limits(), RULES)
-    reader = run.opened(opened.folder, True, None, Limits(), RULES)
+            Writer(opened.folder, None, Limits(), RULES)
+    reader = Reader(opened.folder, None, Limits())
     assert reader.status()["batches"] == 1
-    with pytest.raises(RefusedError, match="expected the service that learns"):
-        send(reader, 2)
+    reader.stop()
 
 
 def test_a_reader_follows_its_writer(opened, monkeypatch):
-    monkeypatch.setattr("s6mod.serve.reader.PAUSE", 0.01)
-    reader = run.opened(opened.folder, True, None, Limits(), RULES)
+    monkeypatch.setattr("s6mod.serve.service.PAUSE", 0.01)
+    reader = Reader(opened.folder, None, Limits())
     reader.start()
     try:
-        assert reader.host.shown.published is None
+        assert reader.shown.published is None
         with opened() as service:
             send(service, 1, 2)
         wait_until(lambda: reader.status()["batches"] == 2)
         assert (
-            reader.host.shown.published.predict(batch(1)[0]).tolist()
-            == service.host.state.learner.predict(batch(1)[0]).tolist()
+            reader.shown.published.predict(batch(1)[0]).tolist() == service.state.learner.predict(batch(1)[0]).tolist()
         )
     finally:
         reader.stop()
 
 
 def test_a_reader_that_cannot_read_says_why_once_and_goes_on(opened, monkeypatch, capsys):
-    monkeypatch.setattr("s6mod.serve.reader.PAUSE", 0.01)
+    monkeypatch.setattr("s6mod.serve.service.PAUSE", 0.01)
     looks = []
     with monkeypatch.context() as broken:
-        reader = run.opened(opened.folder, True, None, Limits(), RULES)
-        broken.setattr("s6mod.serve.reader.read", lambda *_: looks.append(1) or 1 / 0)
-        reader.host._seen = None  # as if it had been replaced
+        reader = Reader(opened.folder, None, Limits())
+        broken.setattr("s6mod.serve.service.read", lambda *_: looks.append(1) or 1 / 0)
+        reader._seen = None  # as if it had been replaced
         reader.start()
         wait_until(lambda: len(looks) > 2)
-        assert reader.host.trouble == "ZeroDivisionError: division by zero"
+        assert reader.trouble == "ZeroDivisionError: division by zero"
     try:
-        wait_until(lambda: reader.host.trouble is None)
+        wait_until(lambda: reader.trouble is None)
     finally:
         reader.stop()
     assert capsys.readouterr().err.count("no newer checkpoint") == 1
@@ -250,7 +245,7 @@ def test_a_service_goes_on_from_a_saved_learner(tmp_path):
     learner.learn(*batch(1))
     learner.save(tmp_path / "saved")
     run.prepare(tmp_path / "service", lambda: Learner.load(tmp_path / "saved"), (32, 32))
-    service = run.opened(tmp_path / "service", False, None, Limits(), RULES)
+    service = Writer(tmp_path / "service", None, Limits(), RULES)
     service.start()
     assert service.size == (8, 8)  # the learner's, whatever was asked
     send(service, 2)
@@ -278,4 +273,4 @@ def test_a_journal_that_is_gone_is_told(opened):
     with pytest.raises(
         CheckpointError, match="expected a journal with row 2, which the checkpoint holds, got one that ends at 0"
     ):
-        run.opened(opened.folder, False, None, Limits(), RULES)
+        Writer(opened.folder, None, Limits(), RULES)

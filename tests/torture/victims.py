@@ -18,10 +18,10 @@ from s6mod.engine.checkpoint import has_state
 from s6mod.errors import S6modError
 from s6mod.run_files import RunFiles
 from s6mod.runs.records import read_result
-from s6mod.serve.decode import Decoded
 from s6mod.serve.journal import Journal
-from s6mod.serve.run import opened, prepare
+from s6mod.serve.run import prepare
 from s6mod.serve.settings import Limits, Rules
+from s6mod.serve.writer import Writer
 from torture.attack import Broken
 from torture.child import command
 
@@ -143,12 +143,12 @@ class Serve:
     def go(self, folder: Path) -> None:
         place = folder / "service"
         prepare(place, lambda: small(self.method, seed=self.seed, num_classes=None, predict_among="seen"), (8, 8))
-        service = opened(place, False, "cpu", Limits(), Rules(checkpoint_seconds=0.05, snapshot_every=5))
+        service = Writer(place, "cpu", Limits(), Rules(checkpoint_seconds=0.05, snapshot_every=5))
         service.start()
         try:
             for number in range(self.BATCHES):
                 images, labels = batch(number, (number % 5, number % 7))
-                service.writer.accept(Decoded(images.numpy(), labels.tolist(), f"batch {number}"))
+                service.accept(images.numpy(), labels.tolist(), f"batch {number}")
                 (folder / "told").write_text(f"{number:9d}")
         finally:
             service.stop()

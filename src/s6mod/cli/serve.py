@@ -1,6 +1,7 @@
 """``s6mod serve``: a learner as a service."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,54 +14,29 @@ from s6mod.errors import ConfigError
 from s6mod.files import usable
 from s6mod.serve.settings import Limits, Rules
 
-LIMITS = "Limits"
+what, how, limit = (partial(typer.Option, rich_help_panel=panel) for panel in (WHAT, HOW, "Limits"))
 
 Folder = Annotated[Path, typer.Argument(help="The service's folder: of its own, or empty, or not there yet.")]
-Preset = Annotated[
-    str,
-    typer.Option(help="Of a new service: everyday, or a cell as er+s6mod/cifar100/2000.", rich_help_panel=WHAT),
-]
-Size = Annotated[
-    int, typer.Option(min=8, max=1024, help="Of a new service: height and width of all images.", rich_help_panel=WHAT)
-]
-From = Annotated[
-    Path | None,
-    typer.Option("--from", help="Of a new service: a run or a saved learner to go on from.", rich_help_panel=WHAT),
-]
-ReadOnly = Annotated[
-    bool, typer.Option("--read-only", help="Follow the service that learns in this folder.", rich_help_panel=WHAT)
-]
-Host = Annotated[str, typer.Option(help="Address; others than loopback need a token.", rich_help_panel=HOW)]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.", rich_help_panel=HOW)]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        envvar="S6MOD_TOKEN", show_envvar=True, help="What requests must bring as a bearer.", rich_help_panel=HOW
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Of torch, for each of learning and predicting (default: cores - 1).", rich_help_panel=HOW
-    ),
-]
-CheckpointSeconds = Annotated[float, typer.Option(min=0, help="Between two checkpoints.", rich_help_panel=HOW)]
-DrainSeconds = Annotated[float, typer.Option(min=0, help="For what waits at the end.", rich_help_panel=HOW)]
-SnapshotEvery = Annotated[int, typer.Option(min=0, help="Batches between two snapshots; 0: none.", rich_help_panel=HOW)]
-Snapshots = Annotated[int, typer.Option(min=1, help="The newest that are kept.", rich_help_panel=HOW)]
+Preset = Annotated[str, what(help="Of a new service: everyday, or a cell as er+s6mod/cifar100/2000.")]
+Size = Annotated[int, what(min=8, max=1024, help="Of a new service: height and width of all images.")]
+From = Annotated[Path | None, what("--from", help="Of a new service: a run or a saved learner to go on from.")]
+ReadOnly = Annotated[bool, what("--read-only", help="Follow the service that learns in this folder.")]
+Host = Annotated[str, how(help="Address; others than loopback need a token.")]
+Port = Annotated[int, how(min=0, max=65535, help="0: any that is free.")]
+Token = Annotated[str | None, how(envvar="S6MOD_TOKEN", show_envvar=True, help="What requests must bring as a bearer.")]
+Threads = Annotated[int | None, how(min=1, help="Of torch, for each of learning and predicting (default: cores - 1).")]
+CheckpointSeconds = Annotated[float, how(min=0, help="Between two checkpoints.")]
+DrainSeconds = Annotated[float, how(min=0, help="For what waits at the end.")]
+SnapshotEvery = Annotated[int, how(min=0, help="Batches between two snapshots; 0: none.")]
+Snapshots = Annotated[int, how(min=1, help="The newest that are kept.")]
 Fall = Annotated[
-    float | None,
-    typer.Option(
-        min=0, max=100, help="Points of accuracy below the best snapshot at which it goes back.", rich_help_panel=HOW
-    ),
+    float | None, how(min=0, max=100, help="Points of accuracy below the best snapshot at which it goes back.")
 ]
-Body = Annotated[int, typer.Option("--max-body", min=1024, help="Bytes of a request.", rich_help_panel=LIMITS)]
-Pixels = Annotated[int, typer.Option("--max-pixels", min=64, help="Of one image.", rich_help_panel=LIMITS)]
-Images = Annotated[int, typer.Option("--max-images", min=1, help="Of one request.", rich_help_panel=LIMITS)]
-Classes = Annotated[int, typer.Option("--max-classes", min=1, help="That it learns.", rich_help_panel=LIMITS)]
-Waiting = Annotated[
-    int, typer.Option("--max-waiting", min=1, help="Batches accepted and not yet learned.", rich_help_panel=LIMITS)
-]
+Body = Annotated[int, limit("--max-body", min=1024, help="Bytes of a request.")]
+Pixels = Annotated[int, limit("--max-pixels", min=64, help="Of one image.")]
+Images = Annotated[int, limit("--max-images", min=1, help="Of one request.")]
+Classes = Annotated[int, limit("--max-classes", min=1, help="That it learns.")]
+Waiting = Annotated[int, limit("--max-waiting", min=1, help="Batches accepted and not yet learned.")]
 
 
 @app.command()
@@ -98,6 +74,8 @@ def serve(
     from s6mod.config import assign
     from s6mod.learner import Learner
     from s6mod.serve import run
+    from s6mod.serve.service import Reader
+    from s6mod.serve.writer import Writer
 
     folder = usable(folder)
     run.check_address(host, token)
@@ -115,7 +93,7 @@ def serve(
 
     if not read_only and run.prepare(folder, make, (size, size)):
         typer.echo(f"a new service in {folder}", err=True)
-    service = run.opened(folder, read_only, device, limits, rules)
+    service = Reader(folder, device, limits) if read_only else Writer(folder, device, limits, rules)
     code = run.serve(service, (host, port), token, lambda address: typer.echo(address, err=False))
     if code:
         raise typer.Exit(code)

@@ -21,7 +21,8 @@ from s6mod.serve.door import Door, tell_refusals
 from s6mod.serve.metrics import Counts
 from s6mod.serve.reference import reference
 from s6mod.serve.service import Service
-from s6mod.serve.settings import RefusedError
+from s6mod.serve.settings import Limits, RefusedError
+from s6mod.serve.writer import Writer
 
 WORKERS = 4  # threads that predict, and as many for all else: who predicts waits for no disk
 WATCHERS = 32  # pages that are live at once
@@ -30,27 +31,25 @@ POLICY = (  # of the page: nothing comes from elsewhere, and nothing goes there
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+MOVING = {"seconds": None, "published": None}  # of the status, also when nothing happens
 TEXT = 2**20  # bytes of one field of a form that is no file
 
-_IMAGES = {"type": "array", "items": {}, "description": "nested lists of numbers, or image files in base64"}
-_LABELS = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}
-_FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
+_TEXT, _NUMBER, _FILE = {"type": "string"}, {"type": "integer"}, {"type": "string", "format": "binary"}
+_ID = {"id": _TEXT}
+_FILES = {"images": {"type": "array", "items": _FILE}}
+_IMAGES = {"images": {"type": "array", "items": {}, "description": "nested lists of numbers, or files in base64"}}
+_IDS = {"predictions": {"type": "array", "items": _TEXT, "description": "ids, in place of images"}}
+_LABELS = {"labels": {"type": "array", "items": {"anyOf": [_TEXT, _NUMBER]}}} | _ID
 
 
-def _body(labels: bool) -> dict[str, Any]:
-    """The forms of a request that sends images, for OpenAPI."""
-    own: dict[str, Any] = {"labels": _LABELS, "id": {"type": "string"}} if labels else {}
-    asked = {"predictions": {"type": "array", "items": {"type": "string"}, "description": "ids, in place of images"}}
-    forms = {
-        "multipart/form-data": {"images": _FILES, **own},
-        "application/json": {"images": _IMAGES, **own, **(asked if labels else {})},
-    }
-    content: dict[str, Any] = {
-        kind: {"schema": {"type": "object", "properties": properties}} for kind, properties in forms.items()
-    }
-    for kind in ("application/x-npy", "image/*"):
-        content[kind] = {"schema": {"type": "string", "format": "binary"}}
-    return {"requestBody": {"required": True, "content": content}}
+def _body(fields: dict[str, Any], form: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What a body may be, for OpenAPI: JSON with these fields; where images are sent, also a form or one file."""
+    kinds: dict[str, Any] = {"application/json": {"type": "object", "properties": fields}}
+    if form is not None:
+        kinds["multipart/form-data"] = {"type": "object", "properties": form}
+        kinds["application/x-npy"] = kinds["image/*"] = _FILE
+    content = {kind: {"schema": schema} for kind, schema in kinds.items()}
+    return {"requestBody": {"required": form is not None, "content": content}}
 
 
 def application(service: Service, token: str | None = None) -> FastAPI:
@@ -95,24 +94,29 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     async def docs() -> str:
         return reference(app.openapi())
 
-    @app.post("/predict", openapi_extra=_body(labels=False))
+    def writer() -> Writer:
+        if isinstance(service, Writer):
+            return service
+        raise RefusedError(403, "expected the service that learns, got one that follows it; ask the writer")
+
+    @app.post("/predict", openapi_extra=_body(_IMAGES, _FILES))
     async def predict(request: Request, top: Annotated[int, Query()] = 1) -> Any:
         """Labels and probabilities of images, best first: `top` for each. With test_then_train they are calibrated."""
-        return await work(service.predict, await _sent(request, service), top)
+        return await work(service.predict, await _sent(request, service.limits), top)
 
-    @app.post("/learn", openapi_extra=_body(labels=True))
+    @app.post("/learn", openapi_extra=_body(_IMAGES | _IDS | _LABELS, _FILES | _LABELS))
     async def learn(
         request: Request,
         labels: Annotated[list[str] | None, Query(description="with npy or one image: names, or a JSON list")] = None,
         id: Annotated[str | None, Query(description="with npy or one image: of this batch")] = None,
     ) -> Any:
         """Accept a batch. It is on disk when the answer comes; sent again under its id, it gets the first answer."""
-        return await work(service.learn, await _sent(request, service))
+        return await work(writer().learn, await _sent(request, service.limits))
 
     @app.get("/learn/{id:path}")
     async def batch(id: str) -> Any:
         """What has become of a batch: waiting, learned, unlearned or refused."""
-        return await work(service.batch, id)
+        return await work(writer().batch, id)
 
     @app.get("/status")
     async def status() -> Any:
@@ -122,47 +126,47 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     @app.get("/classes")
     async def classes() -> Any:
         """The classes in order of arrival, with images learned, images in memory and accuracy."""
-        return {"classes": service.host.shown.classes}
+        return {"classes": service.shown.classes}
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> str:
         """Counts and times, as Prometheus reads them."""
-        return counts.text(await work(service.gauges))
+        return counts.text(await work(service.status))
 
-    @app.post("/snapshot", openapi_extra=_object({"id": {"type": "string"}}))
+    @app.post("/snapshot", openapi_extra=_body(_ID))
     async def snapshot(request: Request) -> Any:
         """Keep the state after all that was accepted so far, to go back to."""
-        asked = await _fields(request, ["id"])
-        return await work(service.writer.take_snapshot, decode.id_of(asked.get("id")))
+        asked = await _fields(request)
+        return await work(writer().take_snapshot, asked["id"])
 
     @app.get("/snapshots")
     async def snapshots() -> Any:
         """What one can go back to, and the rollbacks there were."""
-        return await work(service.snapshots)
+        return await work(writer().snapshots)
 
-    @app.post("/rollback", openapi_extra=_object({"snapshot": {"type": "integer"}, "id": {"type": "string"}}))
+    @app.post("/rollback", openapi_extra=_body({"snapshot": _NUMBER} | _ID))
     async def rollback(request: Request) -> Any:
         """Go back to a snapshot. Batches accepted after it stay in the journal, marked as unlearned."""
-        asked = await _fields(request, ["snapshot", "id"])
+        asked = await _fields(request, "snapshot")
         number = asked.get("snapshot")
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
             raise InputError('expected the number of a snapshot, got none; send {"snapshot": 12}, see GET /snapshots')
-        return await work(service.writer.roll_back, decode.id_of(asked.get("id")), number)
+        return await work(writer().roll_back, asked["id"], number)
 
     @app.get("/memory")
     async def memory() -> Any:
         """Some images that the memory holds, by class."""
-        return {"images": await work(service.memory)}
+        return await work(service.memory)
 
     @app.get("/predictions")
     async def predictions() -> Any:
         """The latest predictions with their images, newest first."""
-        return {"predictions": await work(service.latest)}
+        return await work(service.latest)
 
     @app.get("/healthz")
     async def health() -> JSONResponse:
         """Whether it learns (a writer) or answers (a reader): 200, else 503."""
-        failure = service.host.failure
+        failure = service.failure
         return JSONResponse({"ok": failure is None, "why": failure}, 200 if failure is None else 503)
 
     @app.get("/events", response_class=StreamingResponse)
@@ -177,15 +181,13 @@ def application(service: Service, token: str | None = None) -> FastAPI:
         watching += 1
         before, quiet = "", 0
         try:
-            while not service.host.stopping:
+            while not service.stopping:
                 now = await asyncio.to_thread(service.live)
-                moving = {key: now["status"].pop(key) for key in ("seconds", "published")}
-                text = json.dumps(now)
-                quiet = 0 if text != before else quiet + 1
-                if quiet % 15 == 0:  # seconds; a line now and then shows that somebody is there
-                    now["status"] |= moving
-                    yield f"data: {json.dumps(now)}\n\n"
+                text = json.dumps(now | {"status": now["status"] | MOVING})
+                quiet = quiet + 1 if text == before else 0
                 before = text
+                if quiet % 15 == 0:  # seconds; a line now and then shows that somebody is there
+                    yield f"data: {json.dumps(now)}\n\n"
                 await asyncio.sleep(1)
         finally:
             watching -= 1
@@ -196,8 +198,8 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     return app
 
 
-async def _sent(request: Request, service: Service) -> Sent:
-    """What a request brings, before it is decoded."""
+async def _sent(request: Request, limits: Limits) -> Sent:
+    """What a request brings, before its images are decoded."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     query = request.query_params
     if kind in ("application/json", "multipart/form-data") and {"labels", "id"} & set(query):
@@ -205,20 +207,7 @@ async def _sent(request: Request, service: Service) -> Sent:
     if kind == "application/json":
         return await asyncio.to_thread(decode.from_json, await request.body())
     if kind == "multipart/form-data":
-        most = service.limits.images + 1
-        async with request.form(max_files=most, max_fields=most + 8, max_part_size=TEXT) as form:
-            files: list[tuple[str, bytes]] = []
-            texts: dict[str, list[str]] = {"labels": [], "id": []}
-            for name, each in form.multi_items():
-                if name == "images" and isinstance(each, UploadFile):
-                    files.append((each.filename or "a file", await each.read()))
-                elif name in texts and isinstance(each, str):
-                    texts[name].append(each)
-                else:
-                    raise InputError(
-                        f"expected images as files, labels and id as texts, got {name[:40]!r}; leave it out or mend it"
-                    )
-            return decode.from_files(files, texts["labels"], texts["id"][-1] if texts["id"] else None)
+        return await _of_form(request, limits.images + 1)
     if kind in NPY or kind.startswith("image/"):
         body = await request.body()
         return decode.from_files([("the body", body)] if body else [], query.getlist("labels"), query.get("id"))
@@ -229,12 +218,22 @@ async def _sent(request: Request, service: Service) -> Sent:
     )
 
 
-async def _fields(request: Request, known: list[str]) -> dict[str, Any]:
+async def _of_form(request: Request, most: int) -> Sent:
+    async with request.form(max_files=most, max_fields=most + 8, max_part_size=TEXT) as form:
+        files: list[tuple[str, bytes]] = []
+        texts: dict[str, list[str]] = {"labels": [], "id": []}
+        for name, each in form.multi_items():
+            if name == "images" and isinstance(each, UploadFile):
+                files.append((each.filename or "a file", await each.read()))
+            elif name in texts and isinstance(each, str):
+                texts[name].append(each)
+            else:
+                raise InputError(
+                    f"expected images as files, labels and id as texts, got {name[:40]!r}; leave it out or mend it"
+                )
+    return decode.from_files(files, texts["labels"], next(reversed(texts["id"]), None))
+
+
+async def _fields(request: Request, *known: str) -> dict[str, Any]:
     """A small JSON object, or nothing."""
-    body = await request.body()
-    return decode.fields(body, known) if body else {}
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties}
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+    return decode.fields(await request.body() or b"{}", *known)

@@ -4,10 +4,9 @@ Everything becomes uint8 (N, 3, H, W) of the service's size by the one rule for 
 """
 
 import base64
-import binascii
 import io
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -23,60 +22,47 @@ from s6mod.errors import InputError
 from s6mod.files import parse_json
 from s6mod.learner.classes import Name
 from s6mod.learner.images import as_batch
-from s6mod.serve.settings import Limits, too_much
+from s6mod.serve.settings import Limits, RefusedError
 
 NPY = b"\x93NUMPY"
 LONGEST = 100  # letters of a class's name
 LONGEST_ID = 200
 Images = NDArray[np.uint8]
-FIELDS = ("images", "labels", "predictions", "id")
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """Images (N, 3, H, W), their labels if they have some, and the id of the request."""
-
-    images: Images
-    labels: list[Name] | None
-    id: str
 
 
 @dataclass(frozen=True)
 class Sent:
-    """The parts of a request, before anything is decoded."""
+    """What a request brings, before its images are decoded."""
 
-    files: list[tuple[str, bytes]]  # how messages name it, and image files or npy
-    arrays: Any  # of JSON: nested lists, or texts with files in base64
+    files: Sequence[tuple[str, bytes]]  # how messages name it, and an image file or npy
+    arrays: Any  # of JSON: nested lists
     labels: Any
-    id: str | None
-    predictions: list[str] | None  # ids, in place of images
+    id: str
+    predictions: list[str] | None = None  # ids, in place of images
 
 
 def from_json(body: bytes) -> Sent:
     """``{"images": [...], "labels": [...], "id": "..."}``, or ``predictions`` in place of images."""
-    content = fields(body, FIELDS)
-    asked = content.get("predictions")
+    content = fields(body, "images", "labels", "predictions")
+    images, asked = content.get("images"), content.get("predictions")
     if asked is not None and not (isinstance(asked, list) and all(isinstance(each, str) for each in asked)):
         raise InputError("expected predictions as a list of ids, got something else; send those of POST /predict")
     if ("images" in content) == (asked is not None):
         raise InputError("expected images or predictions, got both or neither; send one of them")
-    return Sent([], content.get("images"), content.get("labels"), content.get("id"), asked)
+    files = []
+    if isinstance(images, list) and images and all(isinstance(each, str) for each in images):
+        files, images = [_decoded(text, f"images[{number}]") for number, text in enumerate(images)], None
+    return Sent(files, images, content.get("labels"), content["id"], asked)
 
 
-def fields(body: bytes, known: Collection[str]) -> dict[str, Any]:
-    """A JSON object that has no fields but those."""
+def _decoded(text: str, where: str) -> tuple[str, bytes]:
     try:
-        content = parse_json(body)
-    except ValueError as error:
-        raise InputError(f"expected JSON, got something else ({error}); check the body") from None
-    if not isinstance(content, dict):
-        raise InputError(f"expected a JSON object, got {type(content).__name__}; send one with {', '.join(known)}")
-    if strange := content.keys() - set(known):
-        raise InputError(f"expected no fields but {', '.join(known)}, got {min(strange)[:40]!r}; leave it out")
-    return content
+        return where, base64.b64decode(text, validate=True)
+    except ValueError:
+        raise InputError(f"expected base64 in {where}, got something else; encode the image file") from None
 
 
-def from_files(files: list[tuple[str, bytes]], labels: Sequence[str], id: str | None) -> Sent:
+def from_files(files: Sequence[tuple[str, bytes]], labels: Sequence[str], id: str | None) -> Sent:
     """Files of a form or one body; ``labels`` as texts: one that is a JSON list, or each a name."""
     told: Any = list(labels) or None
     if len(labels) == 1 and labels[0].lstrip().startswith("["):
@@ -84,20 +70,30 @@ def from_files(files: list[tuple[str, bytes]], labels: Sequence[str], id: str | 
             told = parse_json(labels[0])
         except ValueError:
             raise InputError('expected labels as a JSON list, got something else; write ["cat", "dog"]') from None
-    return Sent(files, None, told, id, None)
+    return Sent(files, None, told, id_of(id))
 
 
-def batch(sent: Sent, size: tuple[int, int], limits: Limits) -> Decoded:
-    """All images of a request that sends some."""
-    if sent.arrays is not None:
-        images = _of_arrays(sent.arrays, size, limits)
-    elif sent.files:
-        _check_number(len(sent.files), limits)
-        images = np.concatenate([_of_file(name, content, size, limits) for name, content in sent.files])
-    else:
-        raise InputError("expected at least one image, got none; send image files, JSON or npy")
-    _check_number(len(images), limits)
-    return Decoded(images, None if sent.labels is None else labels_of(sent.labels, len(images)), id_of(sent.id))
+def fields(body: bytes, *known: str) -> dict[str, Any]:
+    """A JSON object that has no fields but those and an ``id``, which is made if there is none."""
+    try:
+        content = parse_json(body)
+    except ValueError as error:
+        raise InputError(f"expected JSON, got something else ({error}); check the body") from None
+    names = ", ".join((*known, "id"))
+    if not isinstance(content, dict):
+        raise InputError(f"expected a JSON object, got {type(content).__name__}; send one with {names}")
+    if strange := content.keys() - {*known, "id"}:
+        raise InputError(f"expected no fields but {names}, got {min(strange)[:40]!r}; leave it out")
+    return content | {"id": id_of(content.get("id"))}
+
+
+def id_of(id: Any) -> str:
+    """The id of a request; a fresh one if it has none."""
+    if id is None:
+        return secrets.token_hex(12)
+    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID or not id.isprintable():
+        raise InputError(f"expected an id of 1 to {LONGEST_ID} printable letters, got {str(id)[:40]!r}; choose another")
+    return id
 
 
 def labels_of(labels: Any, number: int) -> list[Name]:
@@ -121,20 +117,21 @@ def labels_of(labels: Any, number: int) -> list[Name]:
     return labels
 
 
-def id_of(id: Any) -> str:
-    """The id of a request; a fresh one if it has none."""
-    if id is None:
-        return secrets.token_hex(12)
-    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID or not id.isprintable():
-        raise InputError(f"expected an id of 1 to {LONGEST_ID} printable letters, got {str(id)[:40]!r}; choose another")
-    return id
+def images_of(sent: Sent, size: tuple[int, int], limits: Limits) -> Images:
+    """All images of a request that sends some, (N, 3, H, W)."""
+    if sent.arrays is not None:
+        images = _of_lists(sent.arrays, size, limits)
+    elif sent.files:
+        _check_number(len(sent.files), limits)
+        images = np.concatenate([_of_file(name, content, size, limits) for name, content in sent.files])
+    else:
+        raise InputError("expected at least one image, got none; send image files, JSON or npy")
+    _check_number(len(images), limits)
+    return images
 
 
-def _of_arrays(given: Any, size: tuple[int, int], limits: Limits) -> Images:
-    """Numbers of one or more images in nested lists, or files in base64, one text each."""
-    if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
-        _check_number(len(given), limits)
-        return np.concatenate([_of_text(each, f"images[{n}]", size, limits) for n, each in enumerate(given)])
+def _of_lists(given: Any, size: tuple[int, int], limits: Limits) -> Images:
+    """Numbers of one or more images in nested lists."""
     try:
         array = np.array(given, dtype=object)  # or one long text would give every number its length
         kinds = set(map(type, array.flat))
@@ -145,14 +142,6 @@ def _of_arrays(given: Any, size: tuple[int, int], limits: Limits) -> Images:
     if list in kinds:
         raise InputError("expected images of one shape, got lists of several; send each as files or npy")
     return _resized(array, size, limits)
-
-
-def _of_text(text: str, where: str, size: tuple[int, int], limits: Limits) -> Images:
-    try:
-        content = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise InputError(f"expected base64 in {where}, got something else; encode the image file") from None
-    return _of_file(where, content, size, limits)
 
 
 def _of_file(where: str, content: bytes, size: tuple[int, int], limits: Limits) -> Images:
@@ -195,12 +184,12 @@ def _resized(array: NDArray[Any], size: tuple[int, int], limits: Limits) -> Imag
     images: Images = as_batch(array)[0].numpy()
     if images.shape[2:] == size:
         return images
-    if prod(images.shape[2:]) > limits.pixels:
-        raise too_much(f"expected at most {limits.pixels:,} pixels, got {prod(images.shape[2:]):,}; shrink the image")
+    if (number := prod(images.shape[2:])) > limits.pixels:
+        raise RefusedError(413, f"expected at most {limits.pixels:,} pixels, got {number:,}; shrink the image")
     pictures = (Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))) for image in images)
     return np.stack([pixels_of(picture, size, "an array") for picture in pictures])
 
 
 def _check_number(number: int, limits: Limits) -> None:
     if number > limits.images:
-        raise too_much(f"expected at most {limits.images} images, got {number}; send them in several requests")
+        raise RefusedError(413, f"expected at most {limits.images} images, got {number}; send them in several requests")

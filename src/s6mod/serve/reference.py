@@ -21,14 +21,10 @@ def reference(openapi: dict[str, Any]) -> str:
                 (each["name"], "in the address", each.get("description", "")) for each in told.get("parameters", ())
             ]
             for kind, form in told.get("requestBody", {}).get("content", {}).items():
-                fields = ", ".join(form["schema"].get("properties", {})) or "the file itself"
-                rows.append((kind, "body", fields))
-            cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-            parts.append(
-                f"<section><h2><b>{verb.upper()}</b> {escape(path)}</h2><p>{escape(told.get('description', ''))}</p>"
-                + (f"<table>{cells}</table>" if cells else "")
-                + "</section>"
-            )
+                rows.append((kind, "body", ", ".join(form["schema"].get("properties", {})) or "the file itself"))
+            table = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+            parts.append(f"<h2><b>{verb.upper()}</b> {escape(path)}</h2><p>{escape(told['description'])}</p>")
+            parts.append(f"<table>{table}</table>")
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>s6mod: reference</title><style>{STYLE}</style><h1>Reference</h1>"

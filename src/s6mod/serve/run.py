@@ -15,13 +15,9 @@ import uvicorn
 from s6mod.engine.checkpoint import has_state
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
-from s6mod.serve.account import Account
 from s6mod.serve.application import application
-from s6mod.serve.reader import Reader
 from s6mod.serve.service import Service
-from s6mod.serve.settings import Limits, Rules
-from s6mod.serve.state import ServiceFiles, State
-from s6mod.serve.writer import Writer
+from s6mod.serve.state import Account, ServiceFiles, State
 
 GRACE = 5  # seconds for requests under way when the service is asked to end
 IDLE = 75  # seconds that a connection without requests is kept: longer than balancers do, so that they end it
@@ -61,12 +57,6 @@ def check_address(host: str, token: str | None) -> None:
         raise ConfigError("expected a token of at least 8 letters without spaces, got another; choose a longer one")
 
 
-def opened(folder: Path, read_only: bool, device: str | None, limits: Limits, rules: Rules) -> Service:
-    """The service of a folder, not yet started."""
-    host = Reader(folder, device) if read_only else Writer(folder, device, limits, rules)
-    return Service(host, limits)
-
-
 def serve(service: Service, address: tuple[str, int], token: str | None, say: Callable[[str], Any]) -> int:
     """Until somebody ends it; 0 if all was saved."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -87,7 +77,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     gc.freeze()  # what was imported stays; a full collection over it would hold all threads for a tenth of a second
     _Server(config, service).run([listening])
     gc.unfreeze()  # or libraries would tell of leaks at the end
-    return 1 if service.host.failure or service.host.trouble else 0
+    return 1 if service.failure or service.trouble else 0
 
 
 class _Server(uvicorn.Server):
@@ -101,7 +91,7 @@ class _Server(uvicorn.Server):
         """A signal came. uvicorn's own would raise it again at the end, before anything is saved."""
         if self.should_exit:
             os._exit(128 + sig)  # the second waits for nobody; it is as a kill, after which nothing is lost
-        self.should_exit = self._service.host.stopping = True
+        self.should_exit = self._service.stopping = True
 
 
 def set_threads(number: int | None) -> None:

@@ -1,52 +1,74 @@
-"""What a service does for a request, whoever speaks to it and how: predict, learn, tell."""
+"""What answers requests, whoever speaks to it and how: it predicts, and tells how it goes.
 
+A ``Reader`` does no more; it follows the checkpoints that a writer leaves in a folder. A ``Writer`` learns.
+"""
+
+import os
+import sys
 import time
 from math import prod
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 
 from s6mod._version import __version__
 from s6mod.data.images import RESIZING
-from s6mod.errors import InputError
-from s6mod.serve import decode
-from s6mod.serve.decode import Decoded, Sent
+from s6mod.engine.checkpoint import STATE
+from s6mod.errors import InputError, S6modError
+from s6mod.serve.decode import Sent, images_of
 from s6mod.serve.predictions import Predictions
-from s6mod.serve.reader import Reader
 from s6mod.serve.settings import Limits, RefusedError
-from s6mod.serve.shown import names_of, picture
-from s6mod.serve.writer import Writer
+from s6mod.serve.shown import names_of, picture, shown
+from s6mod.serve.state import ServiceFiles, State, read
 
 MOST_TOP = 100  # labels of a prediction
 LATEST = 24  # predictions that are shown
 KEPT_BYTES = 128 * 2**20  # of images of predictions
+PAUSE = 1.0  # seconds between two looks of a reader
+
+
+def shortly(error: BaseException) -> str:
+    """Why something failed."""
+    said = str(error).partition("\n")[0]
+    return said if isinstance(error, S6modError) else f"{type(error).__name__}: {said}"
 
 
 class Service:
-    """A writer or a reader, and the latest predictions. Any thread may call it."""
+    """What a ``Writer`` and a ``Reader`` have in common. Any thread may ask it.
 
-    def __init__(self, host: Writer | Reader, limits: Limits) -> None:
-        self.host, self.limits, self.size = host, limits, host.size  # height and width of all images
+    A thread of its own keeps ``shown`` fresh. It is replaced whole, so others read it without a lock.
+    """
+
+    role: str
+
+    def __init__(self, files: ServiceFiles, state: State, limits: Limits, kept: bool) -> None:
+        """With ``kept`` predictions outlive the process."""
+        self.files, self.limits, self.size, self.shown = files, limits, state.size, shown(state)
         most = max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size))))
-        path = host.files.predictions if isinstance(host, Writer) else None  # a reader only reads
-        self.predictions = Predictions(path, most, self.size)
+        self.predictions = Predictions(files.predictions if kept else None, most, self.size)
         self.begun = time.time()
+        self.failure: str | None = None  # why it learns no more
+        self.trouble: str | None = None  # why the latest checkpoint was not written or read
+        self.stopping = False
+        self._wake = Event()
+        self._thread = Thread(target=self._run, name=self.role)
 
     def start(self) -> None:
         """Begin."""
-        self.host.start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """Save and end."""
-        self.host.stop()
+        """End what was begun."""
+        self.stopping = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
         self.predictions.close()
 
-    @property
-    def writer(self) -> Writer:
-        """Who learns."""
-        if isinstance(self.host, Reader):
-            raise RefusedError(403, "expected the service that learns, got one that follows it; ask the writer")
-        return self.host
+    def _run(self) -> None:
+        raise NotImplementedError
 
     def predict(self, sent: Sent, top: int) -> dict[str, Any]:
         """Labels and probabilities of images, best first."""
@@ -54,11 +76,11 @@ class Service:
             raise InputError("expected images alone, got labels or predictions; send them to POST /learn")
         if not 1 <= top <= MOST_TOP:
             raise InputError(f"expected top in 1..{MOST_TOP}, got {top}; choose another")
-        given = decode.batch(sent, self.size, self.limits)
-        published = self.host.shown.published
+        images = images_of(sent, self.size, self.limits)
+        published = self.shown.published
         if published is None:
             raise RefusedError(409, "expected a learner that has learned, got one that has seen nothing; learn first")
-        shares = np.asarray(published.predict_proba(given.images))  # (N, classes)
+        shares = np.asarray(published.predict_proba(images))  # (N, classes)
         if not np.isfinite(shares).all():
             raise RefusedError(503, "expected finite probabilities, got others: the learner has diverged; roll it back")
         names = names_of(published.classes)
@@ -67,122 +89,71 @@ class Service:
             [{"label": names[c], "probability": round(float(share[c]), 6)} for c in order]
             for order, share in zip(best, shares, strict=True)
         ]
-        ids = self.predictions.add(given.images, [labels[0] for labels in answers])
+        ids = self.predictions.add(images, [labels[0] for labels in answers])
         told = [{"id": id, "labels": labels} for id, labels in zip(ids, answers, strict=True)]
         return {"batches": published.steps, "predictions": told}
 
-    def learn(self, sent: Sent) -> dict[str, Any]:
-        """Accept a batch: images with labels, or labels for predictions."""
-        writer = self.writer
-        if sent.labels is None:
-            raise InputError("expected labels, got none; send one for each image")
-        if sent.predictions is None:
-            return writer.accept(decode.batch(sent, self.size, self.limits))
-        if not 0 < len(sent.predictions) <= self.limits.images:
-            raise InputError(f"expected 1 to {self.limits.images} predictions, got {len(sent.predictions)}; send some")
-        labels, id = decode.labels_of(sent.labels, len(sent.predictions)), decode.id_of(sent.id)
-        try:
-            images = self.predictions.images(sent.predictions)
-        except RefusedError:
-            first = writer.journal.find(id)
-            if first is None or first.said != labels:
-                raise
-            return first.answer()  # its images are forgotten by now
-        return writer.accept(Decoded(images, labels, id))
-
-    def batch(self, id: str) -> dict[str, Any]:
-        """What has become of a batch."""
-        row = self.writer.journal.find(id)
-        if row is None or row.kind != "learn":
-            raise RefusedError(404, f"expected the id of a batch, got {id[:40]!r}; check it")
-        learned = row.number <= self.writer.state.number
-        fate = "unlearned" if row.unlearned else "refused" if row.note else "learned" if learned else "waiting"
-        return {**row.answer(), "state": fate, **({"why": row.note} if row.note else {})}
-
     def status(self) -> dict[str, Any]:
         """How it goes."""
-        host, now = self.host, self.host.shown
-        told: dict[str, Any] = {
+        now = self.shown
+        return {
             "version": __version__,
-            "role": "writer" if isinstance(host, Writer) else "reader",
-            "learner": now.learner,
+            "role": self.role,
             "batches": now.batches,
-            "classes": len(now.classes),
-            "accuracy": now.accuracy,
-            "memory": now.memory,
+            **now.status,
             "image_size": list(self.size),
             "resizing": RESIZING,
             "published": {"number": now.number, "seconds_ago": round(time.time() - now.time, 1)},
             "predictions": self.predictions.total,
             "seconds": round(time.time() - self.begun, 1),
-            "failure": host.failure,
-            "trouble": host.trouble,
+            "failure": self.failure,
+            "trouble": self.trouble,
         }
-        if isinstance(host, Writer):
-            told |= {
-                "batches": host.state.learner.steps,
-                "journal": {
-                    "accepted": host.journal.last(),
-                    "learned": host.state.number,
-                    "waiting": host.waiting,
-                    "unlearned": host.journal.unlearned(),
-                    "checkpoint": host.saved,
-                    "bytes": host.journal.nbytes(),
-                },
-                "step_seconds": round(host.step_seconds, 4),
-            }
-        return told
 
     def live(self) -> dict[str, Any]:
         """What the page draws whenever it changes."""
-        now = self.host.shown
-        return {"status": self.status(), "curve": now.curve, "routing": now.routing}
+        return {"status": self.status(), "curve": self.shown.curve, "routing": self.shown.routing}
 
-    def snapshots(self) -> dict[str, Any]:
-        """Those that one can go back to, and the rollbacks there were."""
-        journal, learned = self.writer.journal, self.writer.state.number
-        return {
-            "snapshots": [
-                {**row.answer(), "time": row.time, "there": row.number <= learned, **row.said}
-                for row in journal.snapshots()
-            ],
-            "rollbacks": [{**row.answer(), "time": row.time, "why": row.said["why"]} for row in journal.rollbacks()],
-        }
-
-    def memory(self) -> list[dict[str, Any]]:
+    def memory(self) -> dict[str, Any]:
         """Some images that the memory holds, by class."""
-        return [{"label": label, "image": picture(image)} for label, image in self.host.shown.samples]
+        return {"images": [{"label": label, "image": picture(image)} for label, image in self.shown.samples]}
 
-    def latest(self) -> list[dict[str, Any]]:
+    def latest(self) -> dict[str, Any]:
         """Predictions, the newest first."""
-        return [each | {"image": picture(each["image"])} for each in self.predictions.latest(LATEST)]
+        latest = self.predictions.latest(LATEST)
+        return {"predictions": [each | {"image": picture(each["image"])} for each in latest]}
 
-    def gauges(self) -> dict[str, tuple[str, float | int | None]]:
-        """Figures for Prometheus."""
-        told = self.status()
-        found: dict[str, tuple[str, float | int | None]] = {
-            "up_seconds": ("Seconds since the start.", told["seconds"]),
-            "predictions_total": ("Images predicted.", told["predictions"]),
-            "batches": ("Batches learned and not unlearned.", told["batches"]),
-            "classes": ("Classes known.", told["classes"]),
-            "memory_images": ("Images in the replay memory.", told["memory"]["held"]),
-            "accuracy_windowed": ("Percent of the latest images predicted right before learning.",
-                                  told["accuracy"]["windowed"]),
-            "published_age_seconds": ("Seconds since a copy that predicts was made.",
-                                      told["published"]["seconds_ago"]),
-            "failed": ("1 if it learns no more.", int(told["failure"] is not None)),
-            "checkpoint_failed": ("1 if the latest checkpoint was not written or read.",
-                                  int(told["trouble"] is not None)),
-        }  # fmt: skip
-        if "journal" in told:
-            journal = told["journal"]
-            found |= {
-                "accepted_rows_total": ("Rows accepted into the journal.", journal["accepted"]),
-                "waiting_batches": ("Batches accepted and not learned yet.", journal["waiting"]),
-                "unlearned_batches": ("Batches that rollbacks have undone.", journal["unlearned"]),
-                "rows_since_checkpoint": ("Rows that a restart would apply again.",
-                                          journal["learned"] - journal["checkpoint"]),
-                "journal_bytes": ("Bytes of the journal.", journal["bytes"]),
-                "step_seconds": ("Seconds for one batch, of late.", told["step_seconds"]),
-            }  # fmt: skip
-        return found
+
+class Reader(Service):
+    """Answers by the latest checkpoint. The folder may be a copy that another program keeps fresh."""
+
+    role = "reader"
+
+    def __init__(self, folder: Path, device: str | None, limits: Limits) -> None:
+        files = ServiceFiles(folder)
+        self._device, self._seen = device, _mark(files.checkpoint)
+        super().__init__(files, read(files.checkpoint, device), limits, kept=False)
+
+    def _run(self) -> None:
+        while not self._wake.wait(PAUSE):
+            mark = _mark(self.files.checkpoint)
+            if mark is None or mark == self._seen:
+                continue
+            try:
+                self.shown = shown(read(self.files.checkpoint, self._device))
+            except Exception as error:  # half of a copy, little memory: the next look may find it whole
+                trouble = shortly(error)
+                if trouble != self.trouble:
+                    print(f"no newer checkpoint: {trouble}", file=sys.stderr)
+                self.trouble = trouble
+            else:
+                self._seen, self.trouble = mark, None
+
+
+def _mark(checkpoint: Path) -> tuple[int, int] | None:
+    """What changes when a checkpoint is replaced."""
+    try:
+        found = os.stat(checkpoint / STATE)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -35,8 +35,3 @@ class RefusedError(S6modError):
     def __init__(self, status: int, sentence: str, retry: int | None = None) -> None:
         super().__init__(sentence)
         self.status, self.retry = status, retry  # retry: seconds after which it may go
-
-
-def too_much(sentence: str) -> RefusedError:
-    """Of a request that is beyond a limit."""
-    return RefusedError(413, sentence)

@@ -28,45 +28,48 @@ class Shown:
 
     published: Published | None  # None: nothing was learned yet
     number: int  # of the journal
-    learner: str  # in words
     batches: int
-    accuracy: dict[str, float | int | None]
-    classes: list[dict[str, Any]]
+    status: dict[str, Any]  # what is told of it first
     curve: list[tuple[int, float]]
-    memory: dict[str, int]  # images held, and how many fit
-    samples: list[tuple[Name, NDArray[np.uint8]]]  # label and image (3, H, W)
-    routing: dict[str, Any] | None  # of S6MOD
+    classes: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[tuple[Name, NDArray[np.uint8]]] = field(default_factory=list)  # label and image (3, H, W)
+    routing: dict[str, Any] | None = None  # of S6MOD
     time: float = field(default_factory=time.time)
 
 
 def shown(state: State) -> Shown:
     """By the thread that learns, between two batches; makes the copy that predicts."""
-    learner, account = state.learner, state.account
+    learner, account, config = state.learner, state.account, state.learner.config
     tested = account.tally.told(learner.classes)
-    accuracy: dict[str, float | int | None] = {"tested": tested.images, "overall": _rounded(tested.accuracy)}
-    accuracy |= {"windowed": _rounded(tested.windowed), "decayed": _rounded(tested.decayed)}
-    config = learner.config
-    words = " + ".join(part.name for part in (config.method, config.branch, config.teacher) if part is not None)
+    status: dict[str, Any] = {
+        "learner": " + ".join(part.name for part in (config.method, config.branch, config.teacher) if part is not None),
+        "classes": 0,
+        "accuracy": {
+            "tested": tested.images,
+            "overall": _rounded(tested.accuracy),
+            "windowed": _rounded(tested.windowed),
+            "decayed": _rounded(tested.decayed),
+        },
+        "memory": {"held": 0, "room": config.memory_size},
+    }
     if learner.steps == 0:
-        room = {"held": 0, "room": config.memory_size}
-        return Shown(None, state.number, words, 0, accuracy, [], [], room, [], None)
+        return Shown(None, state.number, 0, status, [])
     memory, names = learner.memory, names_of(learner.classes)
     labels = {number: names[number] for number in learner.task.seen}  # of the classes that came
     held = memory.labels[: len(memory)]
     classes: list[dict[str, Any]] = []
-    for number, label in labels.items():
-        about = {"label": label, "images": account.images[label], "memory": int((held == number).sum())}
-        own = tested.by_class.get(label, NEVER)
-        classes.append(about | {"accuracy": _rounded(own.accuracy), "lately": _rounded(own.windowed)})
     samples: list[tuple[Name, NDArray[np.uint8]]] = []
-    for number, label in list(labels.items())[-MOST_CLASSES:]:
-        rows = (held == number).nonzero().flatten()[:PER_CLASS]
-        samples += [(label, image.numpy()) for image in memory.images[rows.to(memory.device)].cpu()]
-    room = {"held": len(memory), "room": memory.size}
-    return Shown(
-        learner.publish(), state.number, words, learner.steps, accuracy, classes, list(account.curve), room, samples,
-        _routing(learner.figures(), labels),
-    )  # fmt: skip
+    for number, label in labels.items():
+        rows, own = (held == number).nonzero().flatten(), tested.by_class.get(label, NEVER)
+        about = {"label": label, "images": account.images[label], "memory": len(rows)}
+        classes.append(about | {"accuracy": _rounded(own.accuracy), "lately": _rounded(own.windowed)})
+        if len(classes) > len(labels) - MOST_CLASSES:
+            images = memory.images[rows[:PER_CLASS].to(memory.device)].cpu()
+            samples += [(label, image.numpy()) for image in images]
+    status |= {"classes": len(classes), "memory": {"held": len(memory), "room": memory.size}}
+    routing = _routing(learner.figures(), labels)
+    curve = list(account.curve)
+    return Shown(learner.publish(), state.number, learner.steps, status, curve, classes, samples, routing)
 
 
 def names_of(classes: Classes) -> Sequence[Name]:

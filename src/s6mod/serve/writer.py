@@ -10,23 +10,25 @@ import sqlite3
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Condition, Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from s6mod.engine import checkpoint
 from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError, S6modError
 from s6mod.learner.classes import Name
 from s6mod.locks import hold, let_go
-from s6mod.serve.account import right
-from s6mod.serve.decode import Decoded
+from s6mod.serve.decode import Sent, images_of, labels_of
 from s6mod.serve.journal import Journal, Row
+from s6mod.serve.service import Service, shortly
 from s6mod.serve.settings import Limits, RefusedError, Rules
-from s6mod.serve.shown import Shown, shown
+from s6mod.serve.shown import shown
 from s6mod.serve.state import ServiceFiles, read
 
 SHARE = 10  # a copy is made while batches wait once learning took so many times as long as the last copy did
@@ -34,64 +36,68 @@ MOST_SNAPSHOTS = 8  # that wait to be taken
 PAUSE = 0.5  # seconds between two looks at the clock when nothing comes
 
 
-class Writer:
-    """Alone in its folder. ``shown`` is replaced whole, so other threads read it without a lock."""
+class Writer(Service):
+    """Alone in its folder."""
+
+    role = "writer"
 
     def __init__(self, folder: Path, device: str | None, limits: Limits, rules: Rules) -> None:
-        self.files, self.limits, self.rules, self._device = ServiceFiles(folder), limits, rules, device
+        files = ServiceFiles(folder)
         handle = hold(folder)
         if handle is None:
             raise ConfigError(f"expected no other service in {folder}, got one; use --read-only to follow it")
-        self._handle = handle
-        self.state = read(self.files.checkpoint, device)
-        self.size = self.state.size
-        self.journal = Journal(self.files.journal)
+        self._handle, self._device, self.rules = handle, device, rules
+        self.state = read(files.checkpoint, device)
+        self.journal = Journal(files.journal)
         if self.journal.last() < self.state.number:
             raise CheckpointError(
                 f"expected a journal with row {self.state.number}, which the checkpoint holds, got one that ends at "
-                f"{self.journal.last()}: {self.files.journal} is missing or another's; bring it back"
+                f"{self.journal.last()}: {files.journal} is missing or another's; bring it back"
             )
+        if self.journal.last() == 0:
+            self.journal.snapshot("start")
         self.saved = self.state.number  # the checkpoint's
-        self.failure: str | None = None  # why it learns no more
-        self.trouble: str | None = None  # why the latest checkpoint was not written
         self.step_seconds = 0.1  # of late, for one batch
-        self.stopping = False
-        self._disk = checkpoint.StateWriter(self.files.checkpoint)
-        self._writing: int | None = None  # the number of the checkpoint under way
         self._saved_at = time.monotonic()
         self._dropped = 0  # images of batches below are dropped
         self._copied_at, self._copy_seconds = time.monotonic(), 0.0
-        self._accepting, self._came = Lock(), Condition()
-        if self.journal.last() == 0:
-            self.journal.snapshot("start")
-        self.shown: Shown = shown(self.state)
-        self._thread = Thread(target=self._run, name="writer")
-
-    def start(self) -> None:
-        """Begin to learn what waits, and what will come."""
-        self._thread.start()
+        self._accepting = Lock()
+        super().__init__(files, self.state, limits, kept=True)
 
     def stop(self) -> None:
         """Learn what still waits, as far as there is time, save and end."""
-        self.stopping = True
-        with self._came:
-            self._came.notify()
-        if self._thread.ident is not None:
-            self._thread.join()
+        super().stop()
         self.journal.close()
         let_go(self._handle)
 
-    # --- what the application asks ----------------------------------------------------------------------------
+    # --- what is asked of it ----------------------------------------------------------------------------------
 
-    def accept(self, batch: Decoded) -> dict[str, Any]:
+    def learn(self, sent: Sent) -> dict[str, Any]:
+        """Accept a batch: images with labels, or labels for predictions."""
+        if sent.labels is None:
+            raise InputError("expected labels, got none; send one for each image")
+        if sent.predictions is None:
+            images = images_of(sent, self.size, self.limits)
+        elif not 0 < len(sent.predictions) <= self.limits.images:
+            raise InputError(f"expected 1 to {self.limits.images} predictions, got {len(sent.predictions)}; send some")
+        else:
+            try:
+                images = self.predictions.images(sent.predictions)
+            except RefusedError:
+                first = self.journal.find(sent.id)
+                if first is None or first.said != sent.labels:
+                    raise
+                return first.answer()  # its images are forgotten by now
+        return self.accept(images, labels_of(sent.labels, len(images)), sent.id)
+
+    def accept(self, images: NDArray[np.uint8], labels: list[Name], id: str) -> dict[str, Any]:
         """Put a batch into the journal; the answer is given once it is on disk."""
-        assert batch.labels is not None
         with self._accepting:
-            if self.journal.find(batch.id) is None:
+            if self.journal.find(id) is None:
+                self._check_alive()
                 self._check_room()
-                self._check_classes(batch.labels)
-            row = self.journal.learn(batch.id, batch.labels, batch.images.tobytes())
-        return self._told(row)
+                self._check_classes(labels)
+            return self._told(self.journal.learn(id, labels, images.tobytes()))
 
     def take_snapshot(self, id: str) -> dict[str, Any]:
         """Of all that was accepted so far."""
@@ -103,11 +109,44 @@ class Writer:
             )
         return self._told(self.journal.snapshot(id))
 
-    def roll_back(self, id: str, to: int, why: str = "asked") -> dict[str, Any]:
+    def roll_back(self, id: str, to: int) -> dict[str, Any]:
         """To a snapshot; also where learning has stopped, since it may undo what a restart would stop at again."""
         with self._accepting:
-            row = self.journal.rollback(id, to, why)
-        return self._told(row)
+            return self._told(self.journal.rollback(id, to, "asked"))
+
+    def batch(self, id: str) -> dict[str, Any]:
+        """What has become of a batch."""
+        row = self.journal.find(id)
+        if row is None or row.kind != "learn":
+            raise RefusedError(404, f"expected the id of a batch, got {id[:40]!r}; check it")
+        learned = row.number <= self.state.number
+        fate = "unlearned" if row.unlearned else "refused" if row.note else "learned" if learned else "waiting"
+        return {**row.answer(), "state": fate, **({"why": row.note} if row.note else {})}
+
+    def snapshots(self) -> dict[str, Any]:
+        """Those that one can go back to, and the rollbacks there were."""
+        return {
+            "snapshots": [
+                {**row.answer(), "time": row.time, "there": row.number <= self.state.number, **row.said}
+                for row in self.journal.snapshots()
+            ],
+            "rollbacks": [
+                {**row.answer(), "time": row.time, "why": row.said["why"]} for row in self.journal.rollbacks()
+            ],
+        }
+
+    def status(self) -> dict[str, Any]:
+        """How it goes, with what is accepted, learned and saved."""
+        journal = {
+            "accepted": self.journal.last(),
+            "learned": self.state.number,
+            "waiting": self.waiting,
+            "unlearned": self.journal.unlearned(),
+            "checkpoint": self.saved,
+            "bytes": self.journal.nbytes(),
+        }
+        learned = {"batches": self.state.learner.steps, "step_seconds": round(self.step_seconds, 4)}
+        return super().status() | learned | {"journal": journal}
 
     @property
     def waiting(self) -> int:
@@ -115,8 +154,7 @@ class Writer:
         return self.journal.waiting(self.state.number)
 
     def _told(self, row: Row) -> dict[str, Any]:
-        with self._came:
-            self._came.notify()
+        self._wake.set()
         return row.answer()
 
     def _check_alive(self) -> None:
@@ -126,7 +164,6 @@ class Writer:
             raise RefusedError(503, "expected a service that goes on, got one that is about to end; send it again", 5)
 
     def _check_room(self) -> None:
-        self._check_alive()
         waiting = self.waiting
         if waiting >= self.limits.waiting:
             seconds = math.ceil(self.step_seconds * waiting / 2)
@@ -157,32 +194,24 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            while not self.stopping:
-                self._once()
-            end = time.monotonic() + self.rules.drain_seconds
-            while time.monotonic() < end and self._next():
-                pass
+            end = math.inf
+            while time.monotonic() < end:
+                self._wake.clear()
+                ending = self.stopping  # both before the look, so that nothing is missed that comes meanwhile
+                busy = self._next()
+                self._publish_if_due(busy)
+                if time.monotonic() - self._saved_at >= self.rules.checkpoint_seconds:
+                    self._checkpoint()
+                if ending:
+                    end = min(end, time.monotonic() + self.rules.drain_seconds) if busy else 0.0
+                elif not busy:
+                    self._wake.wait(PAUSE)
             self._checkpoint()
         except BaseException as error:
-            said = str(error).partition("\n")[0]
-            self.failure = said if isinstance(error, S6modError) else f"{type(error).__name__}: {said}"
+            self.failure = shortly(error)
             print(f"learning has stopped: {self.failure}", file=sys.stderr)
             if not isinstance(error, S6modError):
                 traceback.print_exc()
-        finally:
-            self._settle()
-
-    def _once(self) -> None:
-        """One row, or what is due when there is none; a pause if nothing is."""
-        if not self._next():
-            behind = self.shown.batches != self.state.learner.steps
-            if behind and time.monotonic() - self._copied_at >= self._copy_seconds:
-                self._publish()
-            with self._came:
-                if self.journal.after(self.state.number) is None and not self.stopping:
-                    self._came.wait(PAUSE)
-        if time.monotonic() - self._saved_at >= self.rules.checkpoint_seconds and self.saved != self.state.number:
-            self._checkpoint()
 
     def _next(self) -> bool:
         row = self.journal.after(self.state.number)
@@ -215,10 +244,7 @@ class Writer:
                 with suppress(RefusedError):  # a client has taken the id
                     self.journal.snapshot(f"by itself at row {row.number}")
         self.state = self.state.at(row.number)
-        now = time.monotonic()
-        self.step_seconds += 0.1 * (now - begin - self.step_seconds)
-        if published is None or now - self._copied_at > SHARE * self._copy_seconds:
-            self._publish()
+        self.step_seconds += 0.1 * (time.monotonic() - begin - self.step_seconds)
         self._mind_the_fall()
 
     def _mind_the_fall(self) -> None:
@@ -255,6 +281,12 @@ class Writer:
         self._publish()
         self._saved_at = -math.inf  # what was undone need not be undone again
 
+    def _publish_if_due(self, busy: bool) -> None:
+        begin = time.monotonic()
+        pause = self._copy_seconds * (SHARE if busy else 1)
+        if self.shown.batches != self.state.learner.steps and begin - self._copied_at >= pause:
+            self._publish()
+
     def _publish(self) -> None:
         begin = time.monotonic()
         self.shown = shown(self.state)
@@ -262,25 +294,17 @@ class Writer:
         self._copy_seconds = self._copied_at - begin
 
     def _checkpoint(self) -> None:
-        """Begin to write the state, beside the batches that follow."""
-        self._settle()
-        if self.saved != self.state.number:
-            self._writing = self.state.number
-            self._disk.write(self.state.snapshot())
-        self._saved_at = time.monotonic()
-
-    def _settle(self) -> None:
-        """Wait for the checkpoint under way; then what it makes needless can go."""
-        if self._writing is None:
+        """Save the state if it is new; then what that makes needless can go."""
+        if self.saved == self.state.number:
             return
         try:
-            self._disk.wait()
-            before, self.saved, self.trouble = self.saved, self._writing, None
+            self.state.snapshot().write(self.files.checkpoint)
+            before, self.saved, self.trouble = self.saved, self.state.number, None
             self._tidy(before)
         except (CheckpointError, sqlite3.Error) as error:  # the journal has it all; the next one may succeed
             self.trouble = str(error)
             print(f"no checkpoint: {error}", file=sys.stderr)
-        self._writing = None
+        self._saved_at = time.monotonic()
 
     def _tidy(self, before: int) -> None:
         """Keep the newest snapshots, those that rollbacks need, and images of batches after the oldest of them.
@@ -294,7 +318,7 @@ class Writer:
                 if row.number not in needed:
                     self.journal.note(row.number, "removed")
             kept = {row.number for row in self.journal.snapshots()}
-        for folder in self.files.snapshots.iterdir() if self.files.snapshots.is_dir() else ():
+        for folder in self.files.snapshots.glob("*"):
             if folder.name.isdecimal() and int(folder.name) <= before and int(folder.name) not in kept | needed:
                 with suppress(OSError):
                     shutil.rmtree(folder)
@@ -302,3 +326,8 @@ class Writer:
         if oldest > self._dropped:
             self.journal.drop_images(self._dropped, oldest)
             self._dropped = oldest
+
+
+def right(predicted: Any, labels: Sequence[Name]) -> Tensor:
+    """Which predictions are the label, (N,) bool on the host."""
+    return torch.tensor([found == label for found, label in zip(predicted.tolist(), labels, strict=True)])
