@@ -4,7 +4,6 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import fields
 from itertools import product
@@ -207,7 +206,7 @@ class Learner(Answers):
         self.classes = classes
         if tested is not None:
             self._tally.count(labels, tested)
-        if self._publishing_is_due():
+        if self.config.publishes and (self.published is None or self.published.is_old(self)):
             self._publish()
 
     def _tested(self, images: Tensor) -> Tensor:
@@ -347,13 +346,6 @@ class Learner(Answers):
         published = self.published
         return self if not self.config.publishes or published is None else published
 
-    def _publishing_is_due(self) -> bool:
-        every, seconds = self.config.publish_every, self.config.publish_seconds
-        if self.published is None:
-            return self.config.publishes
-        late = seconds is not None and time.monotonic() - self.published.made_at >= seconds
-        return late or (every is not None and self.steps % every == 0)
-
     @in_turn
     def publish(self) -> Published:
         """A copy of what predicts now, for other threads, which ``published`` gives from now on.
@@ -365,12 +357,7 @@ class Learner(Answers):
     @ordinary_tensors()
     def _publish(self) -> Published:
         self._check_learned()
-        predictor = self._present(self.config.weights, self.config.statistics)
-        with memory_for("a copy to publish", "lower the width of the network"):
-            frozen = predictor.frozen(self.primary)
-        if self.engine.device.type == "cuda":
-            torch.cuda.current_stream(self.engine.device).synchronize()  # it is whole before another thread reads it
-        self.published = Published(frozen, self.primary, self.classes, self.image_shape, self.steps, self.temperature)
+        self.published = Published(self)
         return self.published
 
     @property
