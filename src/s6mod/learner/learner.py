@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
-from s6mod.config import Config
 from s6mod.engine.average import Average
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree
@@ -37,14 +35,13 @@ from s6mod.learner.images import Images, as_batch
 from s6mod.learner.own import Factory, Own
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
-from s6mod.learner.preset import EVERYDAY, composed, method_alone
+from s6mod.learner.preset import composed, configured
 from s6mod.learner.published import Published
 from s6mod.learner.state import copied, loaded, save, state_of, take_over
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
-from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
+from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task
 from s6mod.random import generator
-from s6mod.teacher import teachers
 
 _BUILT = {field.name for field in fields(Parts)}
 
@@ -83,21 +80,7 @@ class Learner(Answers):
         optimizer: Factory | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        given: dict[str, Any] = {
-            name: value for name, value in options.items() if name != "engine" or value is not None
-        }
-        if branch is not None:
-            given["branch"] = branches.configure(branch)
-        if given.get("teacher") is not None:
-            given["teacher"] = teachers.configure(given["teacher"])
-        if method is None:
-            config = composed(EVERYDAY, given)
-        else:
-            if isinstance(method, str):
-                method = method_alone(method)
-            given = {"method": methods.configure(method), "predict_among": "seen"} | given
-            config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
-        self._setup(config, network, optimizer)
+        self._setup(configured(method, branch, options), network, optimizer)
 
     @classmethod
     def preset(
@@ -457,7 +440,3 @@ class Learner(Answers):
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
         return loaded(cls, folder, device, Own.taking(network, optimizer))
-
-
-def _plain(values: Any) -> Any:
-    return values.plain() if isinstance(values, Config) else values
