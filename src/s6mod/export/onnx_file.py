@@ -5,29 +5,18 @@ The packages of the extra ``export`` are imported when they are needed.
 
 import hashlib
 import importlib
-import logging
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from s6mod.errors import ConfigError, DataError
-from s6mod.export.graph import OUTPUTS, traceable
+from s6mod.export.graph import OUTPUTS, Run
 from s6mod.export.metadata import KEY, Metadata
 from s6mod.files import parse_json
 
 OPSET = 20
-Run = Callable[[NDArray[np.uint8]], list[NDArray[Any]]]
-
-
-def check_packages() -> None:
-    """Refuse at once what could not be done at the end."""
-    for module in ("onnx", "onnxscript", "onnxruntime"):
-        needed(module)
 
 
 def needed(module: str) -> Any:
@@ -38,54 +27,40 @@ def needed(module: str) -> Any:
         raise ConfigError(f"expected {module} for ONNX, got none installed; run: pip install -e '.[export]'") from None
 
 
-def converted(program: ExportedProgram) -> Any:
-    """A ``ModelProto`` without metadata; it holds no path of this machine."""
-    told = logging.getLogger("torch.onnx")
-    level = told.level
-    told.setLevel(logging.ERROR)  # it warns of packages that nobody needs here
-    try:
-        with torch.no_grad(), traceable(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            converted = torch.onnx.export(
-                program,
-                dynamo=True,
-                opset_version=OPSET,
-                input_names=["images"],
-                output_names=list(OUTPUTS),
-                custom_translation_table=_translations(),
-                verbose=False,
-            )
-    finally:
-        told.setLevel(level)
+def packed(program: ExportedProgram, metadata: Metadata) -> tuple[bytes, Metadata]:
+    """The bytes of the file, and its metadata with the checksum: they stand beside the graph."""
+    converted = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=["images"],
+        output_names=list(OUTPUTS),
+        dynamic_shapes={"images": {0: "batch"}},
+        custom_translation_table=_translations(),
+        verbose=False,
+    )
     assert converted is not None
     model = converted.model_proto
     for part in (*model.graph.node, *model.graph.value_info, *model.graph.initializer, *model.graph.input):
-        part.ClearField("metadata_props")
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    return model
+        part.ClearField("metadata_props")  # which may hold paths of this machine
+    metadata = metadata.model_copy(update={"checksum": checksum(model)})
+    needed("onnx.helper").set_model_props(model, {KEY: metadata.model_dump_json()})
+    return model.SerializeToString(deterministic=True), metadata
 
 
 def checksum(model: Any) -> str:
-    """SHA-256 of the graph of a ``ModelProto``; its metadata stand beside it."""
+    """SHA-256 of the graph of a ``ModelProto``."""
     return hashlib.sha256(model.graph.SerializeToString(deterministic=True)).hexdigest()
 
 
-def content(model: Any, metadata: Metadata) -> bytes:
-    """The bytes of the file."""
-    needed("onnx.helper").set_model_props(model, {KEY: metadata.model_dump_json()})
-    payload: bytes = model.SerializeToString(deterministic=True)
-    return payload
-
-
 def session(payload: bytes) -> Run:
-    """uint8 images (N, C, H, W) -> labels, probabilities and scores, by onnxruntime on the CPU."""
+    """What answers by a file, in onnxruntime on the CPU."""
     made = needed("onnxruntime").InferenceSession(payload, providers=["CPUExecutionProvider"])
     return lambda images: list(made.run(OUTPUTS, {"images": images}))
 
 
 def opened(payload: bytes, where: str) -> tuple[Run, Metadata]:
-    """A file that ``content`` made, checked."""
+    """A file that ``packed`` made, checked."""
     try:
         model = needed("onnx").load_from_string(payload)
         told = {entry.key: entry.value for entry in model.metadata_props}

@@ -2,27 +2,30 @@
 
 import hashlib
 import io
-import warnings
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from s6mod.export.graph import traceable
+from s6mod.export.graph import Run
 from s6mod.export.metadata import KEY, Metadata
 
-_ORIGINS = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "torch_fn")  # of a node; may hold paths
+
+def packed(program: ExportedProgram, metadata: Metadata) -> tuple[bytes, Metadata]:
+    """The bytes of the file, and its metadata with the checksum: they are the extra file ``s6mod``."""
+    program = _plain(program)
+    metadata = metadata.model_copy(update={"checksum": checksum(program)})
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={KEY: metadata.model_dump_json()})
+    return file.getvalue(), metadata
 
 
-def converted(program: ExportedProgram) -> ExportedProgram:
-    """The program without regions of autocast, which torch cannot read back, and without a path of this machine."""
-    with torch.no_grad(), traceable(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        plain: ExportedProgram = program.run_decompositions({})
+def _plain(program: ExportedProgram) -> ExportedProgram:
+    """Without regions of autocast, which torch cannot read back, and without a path of this machine."""
+    plain: ExportedProgram = program.run_decompositions({})
     for node in plain.graph.nodes:
-        for origin in _ORIGINS:
-            node.meta.pop(origin, None)
+        node.meta = {name: value for name, value in node.meta.items() if name == "val"}  # not where it comes from
         if node.target is torch.ops.aten.view.default:  # strides at run time may be others than those that were traced
             node.target = torch.ops.aten.reshape.default
     plain.graph_module.recompile()
@@ -32,14 +35,11 @@ def converted(program: ExportedProgram) -> ExportedProgram:
 def checksum(program: ExportedProgram) -> str:
     """SHA-256 of all tensors that the program computes with, as safetensors."""
     held = {**program.state_dict, **program.constants}
-    tensors = {name: value.detach().clone() for name, value in held.items() if isinstance(value, Tensor)}
-    return hashlib.sha256(save({name: tensor.contiguous() for name, tensor in tensors.items()})).hexdigest()
+    tensors = {name: value.detach().clone().contiguous() for name, value in held.items() if isinstance(value, Tensor)}
+    return hashlib.sha256(save(tensors)).hexdigest()
 
 
-def content(program: ExportedProgram, metadata: Metadata) -> bytes:
-    """The bytes of the file; metadata are the extra file ``s6mod``."""
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of tensors whose rows do not follow each other
-        torch.export.save(program, file, extra_files={KEY: metadata.model_dump_json()})
-    return file.getvalue()
+def session(payload: bytes) -> Run:
+    """What answers by a file that we have just written: opening one may run code."""
+    module = torch.export.load(io.BytesIO(payload)).module()
+    return lambda images: [output.numpy() for output in module(torch.from_numpy(images))]

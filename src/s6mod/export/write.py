@@ -1,7 +1,9 @@
 """Writing what predicts to a file, once it answers like the predictor itself."""
 
-import io
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +14,14 @@ from s6mod.engine.evaluate import Predictor
 from s6mod.engine.settings import ordinary_tensors
 from s6mod.errors import ConfigError, InputError
 from s6mod.export import onnx_file, torch_file
-from s6mod.export.graph import Graph, traceable
+from s6mod.export.graph import Graph
 from s6mod.export.metadata import Metadata
 from s6mod.files import why_not, write_whole
 from s6mod.memory import ReplayMemory
 
+FORMATS = {".onnx": (onnx_file.packed, onnx_file.session), ".pt2": (torch_file.packed, torch_file.session)}
 COMPARED = 64  # images of the memory, at most
 TOLERANCE = 1e-4  # of the largest score of an image
-Answer = Callable[[Tensor], tuple[Tensor, Tensor]]  # images -> labels, scores
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,11 @@ class Exported:
 
 def check_format(path: Path) -> None:
     """Refuse at once a file that could not be written at the end."""
-    if path.suffix not in (".onnx", ".pt2"):
+    if path.suffix not in FORMATS:
         raise ConfigError(f"expected a file name that ends in .onnx or .pt2, got {path.name!r}; choose one of them")
     if path.suffix == ".onnx":
-        onnx_file.check_packages()
+        for module in ("onnx", "onnxscript", "onnxruntime"):
+            onnx_file.needed(module)
 
 
 @ordinary_tensors()
@@ -46,21 +49,14 @@ def write(path: Path, predictor: Predictor, metadata: Metadata) -> Exported:
 
     Before, it is compared with the predictor's scores on images from its memory, and refused if it differs.
     """
-    graph = Graph(predictor, metadata.scores, len(metadata.classes), metadata.temperature)
+    packed, session = FORMATS[path.suffix]
     images = _samples(predictor.memory)
-    expected = graph.expected(images)
-    program = graph.traced()
-    if path.suffix == ".onnx":
-        model = onnx_file.converted(program)
-        metadata = metadata.model_copy(update={"checksum": onnx_file.checksum(model)})
-        payload = onnx_file.content(model, metadata)
-        answer = _by_onnxruntime(payload)
-    else:
-        plain = torch_file.converted(program)
-        metadata = metadata.model_copy(update={"checksum": torch_file.checksum(plain)})
-        payload = torch_file.content(plain, metadata)
-        answer = _by_torch(payload)
-    difference = max(_compared(expected[:size], *answer(images[:size])) for size in (1, len(images)))
+    expected = predictor(images, metadata.scores)[metadata.scores][:, : len(metadata.classes)]
+    with _converting():
+        payload, metadata = packed(Graph(predictor, metadata).traced(), metadata)
+        run = session(payload)
+        answers = [[torch.from_numpy(each) for each in run(images[:size].numpy())] for size in (1, len(images))]
+    difference = max(_compared(expected[: len(labels)], labels, scores) for labels, _, scores in answers)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, payload)
@@ -70,25 +66,23 @@ def write(path: Path, predictor: Predictor, metadata: Metadata) -> Exported:
     return Exported(path, len(payload), metadata, difference)
 
 
-def _by_onnxruntime(payload: bytes) -> Answer:
-    run = onnx_file.session(payload)
-
-    def answer(images: Tensor) -> tuple[Tensor, Tensor]:
-        labels, _, scores = map(torch.from_numpy, run(images.numpy()))
-        return labels, scores
-
-    return answer
-
-
-def _by_torch(payload: bytes) -> Answer:
-    module = torch.export.load(io.BytesIO(payload)).module()  # what we have just written
-
-    def answer(images: Tensor) -> tuple[Tensor, Tensor]:
-        with traceable():
-            labels, _, scores = module(images)
-        return labels, scores
-
-    return answer
+@contextmanager
+def _converting() -> Iterator[None]:
+    """What torch cannot convert or run is told in one sentence, as a method or branch may be anybody's."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it warns of packages that nobody needs here
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):  # of torch about itself
+            yield
+    except Exception as error:  # torch has many kinds
+        why = next(filter(None, str(error).splitlines()), "no reason given")
+        raise InputError(
+            f"expected a method and a branch that torch.export can trace, got {type(error).__name__}: {why}; "
+            "let prepare, network and scores use tensor operations alone, and x.shape[0] instead of len(x)"
+        ) from error
+    finally:
+        log.setLevel(level)
 
 
 def _samples(memory: ReplayMemory) -> Tensor:

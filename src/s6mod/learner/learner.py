@@ -4,7 +4,6 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import fields
 from itertools import product
@@ -14,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
-from s6mod.config import Config
 from s6mod.engine.average import Average
 from s6mod.engine.capture import CapturedStep
 from s6mod.engine.checkpoint import Snapshot, Tree
@@ -38,14 +35,13 @@ from s6mod.learner.images import Images, as_batch
 from s6mod.learner.own import Factory, Own
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
-from s6mod.learner.preset import EVERYDAY, composed, method_alone
+from s6mod.learner.preset import composed, configured
 from s6mod.learner.published import Published
 from s6mod.learner.state import copied, loaded, save, state_of, take_over
 from s6mod.locks import Turn, in_turn, in_turn_to_change
 from s6mod.memory import ReplayMemory
-from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task, methods
+from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task
 from s6mod.random import generator
-from s6mod.teacher import teachers
 
 _BUILT = {field.name for field in fields(Parts)}
 
@@ -84,21 +80,7 @@ class Learner(Answers):
         optimizer: Factory | None = None,
         **options: Unpack[LearnerOptions],
     ) -> None:
-        given: dict[str, Any] = {
-            name: value for name, value in options.items() if name != "engine" or value is not None
-        }
-        if branch is not None:
-            given["branch"] = branches.configure(branch)
-        if given.get("teacher") is not None:
-            given["teacher"] = teachers.configure(given["teacher"])
-        if method is None:
-            config = composed(EVERYDAY, given)
-        else:
-            if isinstance(method, str):
-                method = method_alone(method)
-            given = {"method": methods.configure(method), "predict_among": "seen"} | given
-            config = LearnerConfig.parse({name: _plain(value) for name, value in given.items()})
-        self._setup(config, network, optimizer)
+        self._setup(configured(method, branch, options), network, optimizer)
 
     @classmethod
     def preset(
@@ -207,7 +189,7 @@ class Learner(Answers):
         self.classes = classes
         if tested is not None:
             self._tally.count(labels, tested)
-        if self._publishing_is_due():
+        if self.config.publishes and (self.published is None or self.published.is_old(self)):
             self._publish()
 
     def _tested(self, images: Tensor) -> Tensor:
@@ -347,13 +329,6 @@ class Learner(Answers):
         published = self.published
         return self if not self.config.publishes or published is None else published
 
-    def _publishing_is_due(self) -> bool:
-        every, seconds = self.config.publish_every, self.config.publish_seconds
-        if self.published is None:
-            return self.config.publishes
-        late = seconds is not None and time.monotonic() - self.published.made_at >= seconds
-        return late or (every is not None and self.steps % every == 0)
-
     @in_turn
     def publish(self) -> Published:
         """A copy of what predicts now, for other threads, which ``published`` gives from now on.
@@ -365,12 +340,7 @@ class Learner(Answers):
     @ordinary_tensors()
     def _publish(self) -> Published:
         self._check_learned()
-        predictor = self._present(self.config.weights, self.config.statistics)
-        with memory_for("a copy to publish", "lower the width of the network"):
-            frozen = predictor.frozen(self.primary)
-        if self.engine.device.type == "cuda":
-            torch.cuda.current_stream(self.engine.device).synchronize()  # it is whole before another thread reads it
-        self.published = Published(frozen, self.primary, self.classes, self.image_shape, self.steps, self.temperature)
+        self.published = Published(self)
         return self.published
 
     @property
@@ -470,7 +440,3 @@ class Learner(Answers):
         From a CPU to a GPU or back, it goes on with fresh draws: their generators share no state.
         """
         return loaded(cls, folder, device, Own.taking(network, optimizer))
-
-
-def _plain(values: Any) -> Any:
-    return values.plain() if isinstance(values, Config) else values

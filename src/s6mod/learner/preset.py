@@ -1,4 +1,4 @@
-"""A learner's configuration from a preset and what is changed of it.
+"""A learner's configuration: from a method and its options, or from a preset and what is changed of it.
 
 A preset is a word (``everyday``, ``best``), or a cell, METHOD[+BRANCH][+TEACHER]/DATA[/MEMORY], whose published setting
 is meant. A word may stand in a cell, as in ``best/cifar100/2000``: what it means for the data set lies on top of the
@@ -9,15 +9,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from s6mod.branch import branches
+from s6mod.branch.base import BranchConfig
 from s6mod.config import Config, merge, nearest
 from s6mod.errors import ConfigError
-from s6mod.learner.config import LearnerConfig
-from s6mod.methods import methods
+from s6mod.learner.config import LearnerConfig, LearnerOptions
+from s6mod.methods import MethodConfig, methods
 from s6mod.presets import CLASSES, learner_preset, preset, words
 from s6mod.teacher import teachers
 
 EVERYDAY = "everyday"  # what a learner starts from that is told no method
 PARTS = ("method", "branch", "teacher")  # each may be given as a bare name
+
+
+def configured(
+    method: str | dict[str, Any] | MethodConfig | None,
+    branch: str | dict[str, Any] | BranchConfig | None,
+    options: LearnerOptions,
+) -> LearnerConfig:
+    """The configuration of ``Learner(method, branch, **options)``; without a method it starts from ``EVERYDAY``."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if name != "engine" or value is not None}
+    if branch is not None:
+        given["branch"] = branches.configure(branch)
+    if given.get("teacher") is not None:
+        given["teacher"] = teachers.configure(given["teacher"])
+    if method is None:
+        return composed(EVERYDAY, given)
+    if isinstance(method, str):
+        method = _method_alone(method)
+    given = {"method": methods.configure(method), "predict_among": "seen"} | given
+    return LearnerConfig.parse({name: _plain(name, value) for name, value in given.items()})
 
 
 def composed(name: str, given: Mapping[str, Any]) -> LearnerConfig:
@@ -48,7 +68,7 @@ def split_learner(learner: str, data: str | None = None) -> tuple[str, str, str]
     return method.removesuffix(f"+{branch}"), branch, teacher
 
 
-def method_alone(name: str) -> str:
+def _method_alone(name: str) -> str:
     """The name of a method; that of a whole learner, such as ``er+s6mod`` or ``best``, is refused."""
     if name in words():
         raise ConfigError(f"expected a method, got the preset {name!r}; write Learner.preset({name!r})")

@@ -7,14 +7,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from s6mod.engine.evaluate import Predictor
 from s6mod.engine.settings import ordinary_tensors
+from s6mod.errors import memory_for
 from s6mod.learner.answers import Answers
-from s6mod.learner.classes import Classes
+
+if TYPE_CHECKING:
+    from s6mod.learner.learner import Learner
 
 
 class Published(Answers):
@@ -23,19 +26,23 @@ class Published(Answers):
     ``scores`` leaves out those that need the memory, unless the one that predicts does.
     """
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        primary: str,
-        classes: Classes,
-        image_shape: tuple[int, int, int] | None,
-        steps: int,
-        temperature: float,
-    ) -> None:
-        self._predictor, self._primary = predictor, primary
-        self.classes, self.image_shape, self.steps = classes, image_shape, steps
-        self._temperature = temperature
+    def __init__(self, learner: "Learner") -> None:
+        """What ``learner`` predicts by at this moment."""
+        predictor = learner._present(learner.config.weights, learner.config.statistics)
+        with memory_for("a copy to publish", "lower the width of the network"):
+            self._predictor = predictor.frozen(learner.primary)
+        device = learner.engine.device
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()  # it is whole before another thread reads it
+        self._primary, self._temperature = learner.primary, learner.temperature
+        self.classes, self.image_shape, self.steps = learner.classes, learner.image_shape, learner.steps
         self.made_at = time.monotonic()
+
+    def is_old(self, learner: "Learner") -> bool:
+        """Whether ``learner``, which has just learned a batch, is to publish the next."""
+        every, seconds = learner.config.publish_every, learner.config.publish_seconds
+        late = seconds is not None and time.monotonic() - self.made_at >= seconds
+        return late or (every is not None and learner.steps % every == 0)
 
     @property
     def temperature(self) -> float:
