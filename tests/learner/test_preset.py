@@ -112,6 +112,12 @@ def test_a_learner_that_is_told_no_method_is_the_everyday_one():
     assert Learner(num_classes=4, statistics="running", average=None).config.statistics == "running"
 
 
+def test_options_of_a_method_without_its_name_are_those_of_the_everyday_one():
+    told = Learner(method={"augment": "none"}, num_classes=4).config
+    assert told == Learner.preset("everyday", num_classes=4, method={"augment": "none"}).config
+    assert (told.method.augment, told.predict_by) == (None, "ncm")
+
+
 def test_a_learner_that_is_told_a_method_starts_from_the_defaults_of_the_fields():
     told = Learner("er", num_classes=10, engine=None).config
     assert told == LearnerConfig.parse({"method": {"name": "er"}, "num_classes": 10, "predict_among": "seen"})

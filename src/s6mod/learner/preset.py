@@ -26,14 +26,14 @@ def configured(
     branch: str | dict[str, Any] | BranchConfig | None,
     options: LearnerOptions,
 ) -> LearnerConfig:
-    """The configuration of ``Learner(method, branch, **options)``; without a method it starts from ``EVERYDAY``."""
+    """The configuration of ``Learner(method, branch, **options)``; without a method's name it starts from ``EVERYDAY``."""
     given: dict[str, Any] = {name: value for name, value in options.items() if name != "engine" or value is not None}
     if branch is not None:
         given["branch"] = branches.configure(branch)
     if given.get("teacher") is not None:
         given["teacher"] = teachers.configure(given["teacher"])
-    if method is None:
-        return composed(EVERYDAY, given)
+    if method is None or (isinstance(method, dict) and "name" not in method):
+        return composed(EVERYDAY, given | {"method": method or {}})
     if isinstance(method, str):
         method = _method_alone(method)
     given = {"method": methods.configure(method), "predict_among": "seen"} | given
