@@ -73,14 +73,18 @@ def store(tmp_path, write_run, matrix):
     return tmp_path
 
 
-def test_gains_are_paired_and_what_is_not_run_is_told(store):
+def test_gains_are_paired_and_what_is_not_run_is_told(store, write_run, matrix):
+    cells = plug_in(None, "digits", None).cells
+    for label in ("scr", "finetune", IID):
+        write_run(store, cells[label], 0, matrix(40, 10))
     study = study_of(store)
     accuracy, steady, forgetting, costs = study.tables
     er = row(accuracy, "er")
     assert (er["n"], er["alone"]) == ("3", "53.00 ± 3.00")
     assert (er["+ s6mod"], er["+ confidence"], er["+ mkd"]) == ("+5.00 ± 2.48", "+1.00 ± 0.00", "not run")
     assert set(row(accuracy, "pcr").values()) == {"pcr", "1", "60.00", "not run"}
-    assert set(row(accuracy, "scr").values()) == {"scr", "0", "not run", "refused"}
+    assert {each[0] for each in accuracy.rows} == {"er", "finetune", "pcr", "scr", IID}  # the others have no figure
+    assert set(row(accuracy, "scr").values()) == {"scr", "1", "40.00", "refused"}
     assert row(accuracy, "finetune")["+ s6mod"] == row(accuracy, IID)["+ mkd"] == ""
     assert row(steady, "er") == {"method": "er", "n": "0", "alone": "not run"} | {
         f"+ {name}": "not run" for name in PLUG_INS

@@ -40,7 +40,7 @@ TEXT = (
     "latest weights, as the method alone predicts. A plug-in helps or hurts where the interval leaves out 0; else it "
     "is open. Of so many intervals some leave out 0 by chance. A method without logits refuses plug-ins. GDumb, which "
     "trains when it is asked, and the bounds stand alone: finetune, and iid, which is ER on an iid stream. Older "
-    "runs kept no averaged weights: they are missing in the second table."
+    "runs kept no averaged weights: they are missing in the second table. Methods that have not been run are left out."
 )
 
 
@@ -104,6 +104,12 @@ def _joined(found: FoundRuns) -> list[str]:
     return [name for name in _methods(found) if f"{name} + {PLUG_INS[0]}" in found.question.cells]
 
 
+def _shown(found: FoundRuns, names: Sequence[str], what: str = "accuracy") -> list[str]:
+    """Of these methods, those of which there is a figure; all if there is none."""
+    figures = {label.partition(" + ")[0] for label in found.question.cells if _values(found, label, what)}
+    return [name for name in names if name in figures] or list(names)
+
+
 def _gain(found: FoundRuns, method: str, name: str, what: str = "accuracy") -> Estimate | None:
     return paired(_joined_values(found, method, name, what), _values(found, method, what))
 
@@ -138,7 +144,7 @@ def _sides(found: FoundRuns, method: str, name: str) -> Sides:
 def _table(found: FoundRuns, what: str, title: str) -> PlainTable:
     columns = (*PLUG_INS, LATEST) if what == "accuracy" else PLUG_INS
     rows = []
-    for method in _methods(found):
+    for method in _shown(found, _methods(found), what):
         base = list(_values(found, method, what).values())
         estimate = Estimate.of(base) if base else None
         alone = spread(estimate.mean, estimate.std, gap=" ") if estimate else "not run"
@@ -221,7 +227,7 @@ def _say(gain: Estimate | None, of: Sides | None = None) -> str:
 
 def _picture(found: FoundRuns) -> Drawing:
     """The change of Acc by method, one colour a plug-in: mean and interval."""
-    names = _joined(found)
+    names = _shown(found, _joined(found))
     rows: list[list[object]] = []
     with canvas(1, 1, 1.0 + 0.36 * max(len(names), 2)) as panel:
         axis = panel.axes[0, 0]

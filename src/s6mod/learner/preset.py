@@ -26,7 +26,7 @@ def configured(
     branch: str | dict[str, Any] | BranchConfig | None,
     options: LearnerOptions,
 ) -> LearnerConfig:
-    """The configuration of ``Learner(method, branch, **options)``; without a method's name it starts from ``EVERYDAY``."""
+    """The configuration of ``Learner(method, branch, **options)``; with no method named it starts from ``EVERYDAY``."""
     given: dict[str, Any] = {name: value for name, value in options.items() if name != "engine" or value is not None}
     if branch is not None:
         given["branch"] = branches.configure(branch)
