@@ -69,6 +69,8 @@ def test_what_cannot_predict_is_told(place, tmp_path):
     small("er").save(tmp_path / "new")
     with pytest.raises(InputError, match="learn first"):
         open_model(tmp_path / "new")
+    with pytest.raises(InputError, match=r"got no file .*nothing\.onnx; check the path"):
+        open_model(tmp_path / "nothing.onnx")
     for missing, empty in ((place / "nowhere", False), (tmp_path / "new", True)):
         with pytest.raises(DataError, match="got none" if empty else "got no "):
             files_of([missing])

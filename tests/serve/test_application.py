@@ -134,6 +134,11 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
     for answer in answers:
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
+    told = [answers[place].json()["error"] for place in (12, 13)]
+    assert told == [
+        "expected a path that GET /docs lists, got /nothing; check it",
+        "expected POST for /learn, got DELETE; send that",
+    ]
     assert client.get("/status").json()["journal"] == before
 
 

@@ -105,7 +105,7 @@ def load(name: str, root: str | Path | None = None, reading: Reading | None = No
     place, file = _place(name, root)
     if _is_own(name, root):
         dataset = own_source(place, name, reading or Reading()).dataset()
-        _advise(str(place), None)
+        _advise(str(place), None, f", and then with --data {name}")
         return dataset
     if not plain:
         raise ConfigError(
@@ -207,6 +207,6 @@ def _holds_sets(place: Path) -> bool:
     )
 
 
-def _advise(what: str, root: str | Path | None) -> None:
+def _advise(what: str, root: str | Path | None, then: str = "") -> None:
     command = shlex.join(["s6mod", "data", what, *([] if root is None else ["--data-root", str(root)])])
-    warnings.warn(f"read the original files; later starts are faster after: {command}", stacklevel=3)
+    warnings.warn(f"read the original files; later starts are faster after: {command}{then}", stacklevel=3)

@@ -5,7 +5,7 @@ is meant. A word may stand in a cell, as in ``best/cifar100/2000``: what it mean
 data set's values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from s6mod.branch import branches
@@ -28,6 +28,8 @@ def configured(
 ) -> LearnerConfig:
     """The configuration of ``Learner(method, branch, **options)``; with no method named it starts from ``EVERYDAY``."""
     given: dict[str, Any] = {name: value for name, value in options.items() if name != "engine" or value is not None}
+    if isinstance(branch, str) and branch in teachers and branch not in branches:
+        raise ConfigError(f"expected a branch, got the teacher {branch!r}; write teacher={branch!r}")
     if branch is not None:
         given["branch"] = branches.configure(branch)
     if given.get("teacher") is not None:
@@ -37,7 +39,7 @@ def configured(
     if isinstance(method, str):
         method = _method_alone(method)
     given = {"method": methods.configure(method), "predict_among": "seen"} | given
-    return LearnerConfig.parse({name: _plain(name, value) for name, value in given.items()})
+    return _parsed({name: _plain(name, value) for name, value in given.items()}, named=True)
 
 
 def composed(name: str, given: Mapping[str, Any]) -> LearnerConfig:
@@ -48,7 +50,27 @@ def composed(name: str, given: Mapping[str, Any]) -> LearnerConfig:
     values = _of_cell(name) if "/" in name else learner_preset(name)
     values = {name: value for name, value in values.items() if name in LearnerConfig.model_fields}
     values["method"] = methods.configure(values["method"]).plain()  # a word for options is spelled out, to be changed
-    return LearnerConfig.parse(merge(values, {name: _plain(name, value) for name, value in given.items()}))
+    return _parsed(merge(values, {name: _plain(name, value) for name, value in given.items()}))
+
+
+def _parsed(values: dict[str, Any], named: bool = False) -> LearnerConfig:
+    """The configuration; of a keyword that is none, it is told within which one it belongs."""
+    known = {name: value for name, value in values.items() if name in LearnerConfig.model_fields}
+    for stray in [name for name in values if name not in known]:
+        if places := [f"{part}={inside}" for part, inside in _inside(LearnerConfig.parse(known).plain(), stray, named)]:
+            raise ConfigError(f"expected a known option, got {stray!r}; did you mean {' or '.join(places)}?")
+    return LearnerConfig.parse(values)
+
+
+def _inside(values: dict[str, Any], word: str, named: bool) -> Iterator[tuple[str, str]]:
+    """Where options of this name stand in a tree: the key of each branch, and how the rest is written."""
+    for part, inner in values.items():
+        if isinstance(inner, dict):
+            name = f"'name': {inner['name']!r}, " if named and part in PARTS else ""
+            if word in inner:
+                yield part, f"{{{name}{word!r}: ...}}"
+            for deeper, text in _inside(inner, word, named):
+                yield part, f"{{{name}{deeper!r}: {text}}}"
 
 
 def worded(learner: str, data: str | None) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def open_model(path: str | Path, device: str = "auto") -> Model:
     """The learner in a run's folder or a folder of its own, on ``device``; or a ``.onnx`` file that was exported."""
     path = usable(path)
     if path.suffix == ".onnx":
+        if not path.is_file():
+            raise InputError(f"expected a folder or an .onnx file, got no file {path}; check the path")
         run, metadata = onnx_file.opened(path.read_bytes(), str(path))
         return Model(tuple(metadata.classes), metadata.image_shape, lambda images: run(images)[1])
     if path.suffix == ".pt2":  # torch.export.load may unpickle

@@ -119,8 +119,10 @@ def _as_refusal(request: Request, error: Exception) -> RefusedError:
             return error
         case S6modError():
             return RefusedError(400, str(error))
-        case HTTPException(status_code=404 | 405 as status):
-            return RefusedError(status, f"expected a path of GET /docs, got {request.method} there; check both")
+        case HTTPException(status_code=404):
+            return RefusedError(404, f"expected a path that GET /docs lists, got {request.url.path[:100]}; check it")
+        case HTTPException(status_code=405, headers={"Allow": allowed}):
+            return RefusedError(405, f"expected {allowed} for {request.url.path}, got {request.method}; send that")
         case HTTPException(status_code=status):
             return RefusedError(status, f"expected a request that can be read, got: {error.detail}; check it")
         case RequestValidationError():
