@@ -1,6 +1,7 @@
 """A learner that is told no number of classes."""
 
 import enum
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -166,6 +167,53 @@ def test_a_name_twice_or_a_number_beside_names_is_refused():
         growing(classes=["a", "b", "a"])
     with pytest.raises(ConfigError, match=r"^expected num_classes or classes, got both; leave num_classes out$"):
         learners.small("er", classes=["a"])
+
+
+@pytest.mark.parametrize(
+    ("known", "y", "told"),
+    [
+        (["0", "1"], ["1", 0], "the class '0' as a string, got 0, an integer, at position 1"),
+        ([-7, 1], ["-7", 1], "the class -7 as an integer, got '-7', a string, at position 0"),
+        (["a", "b"], [5, "5"], "the class 5 as an integer, got '5', a string, at position 1"),
+    ],
+)
+def test_a_label_that_differs_from_a_class_by_its_type_alone_is_refused_at_once(known, y, told):
+    x, _ = learners.batch(0, (0,))
+    learner = growing()
+    learner.learn(x, known)
+    before = learner.state_dict()
+    for asked in (learner.learn, learner.evaluate, learner.publish().evaluate):
+        with pytest.raises(InputError, match=f"^expected {told}; keep to one type for its labels$"):
+            asked(x, y)
+    assert learner.classes_ == known
+    assert_same_tree(learner.state_dict(), before)
+
+
+@pytest.mark.parametrize("make", [growing, lambda **options: Learner.preset("everyday", **options)])
+def test_classes_of_two_types_that_read_the_same_cannot_be_announced(make):
+    with pytest.raises(InputError, match=r"^expected the class '0' as a string, got 0, an integer, at position 2"):
+        make(classes=["0", "1", 0])
+
+
+def test_labels_of_both_types_that_do_not_read_the_same_are_classes_of_their_own():
+    x, _ = learners.batch(0, (0,), size=8)
+    labels = [1, "01", "+1", " 1", "1.0", "\u0661", "1_0", "-0"]  # the sixth is a one in Arabic
+    learner = growing(classes=[0])
+    learner.learn(x, labels)
+    assert learner.classes_ == [0, *labels]
+
+
+def test_a_saved_learner_that_has_both_types_still_opens_and_goes_on(tmp_path):
+    x, _ = learners.batch(0, (0,))
+    learner = growing()
+    learner.classes = replace(learner.classes, strict=False)  # as an older version was
+    learner.learn(x, ["0", 0])
+    learner.save(tmp_path)
+    loaded = Learner.load(tmp_path)
+    loaded.learn(x, [0, "0"])
+    assert loaded.classes_ == ["0", 0]
+    with pytest.raises(InputError, match=r"^expected the class 1 as an integer, got '1'"):
+        loaded.learn(x, [1, "1"])
 
 
 def test_a_state_of_classes_without_a_name_is_refused():

@@ -7,8 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
+import learners
 from s6mod.errors import InputError
-from s6mod.learner.images import as_batch
+from s6mod.learner.images import as_batch, as_batch_for
 
 RGB = torch.arange(2 * 3 * 8 * 9).reshape(2, 3, 8, 9).to(torch.uint8)
 HWC = RGB.permute(0, 2, 3, 1).numpy()
@@ -44,6 +45,22 @@ def test_a_grey_image_is_repeated():
     images, single = as_batch(RGB[0, 0])
     assert torch.equal(images, RGB[:1, :1].expand(1, 3, 8, 9))
     assert single
+
+
+@pytest.mark.parametrize("y", [[0, 1, 2], np.arange(3), torch.arange(3), ("a", "b", "c")], ids=repr)
+def test_three_labels_for_three_channels_are_told_how_grey_images_are_given(y):
+    grey = HWC[0, :, :, 0][None].repeat(3, 0)
+    learner = learners.small("er", num_classes=None)
+    learner.learn(grey[:, None], y)
+    told = r"^expected one label, since \(3, 8, 9\) is read as .+ one image in colour, got 3; .+ x\[:, None\]$"
+    for asked in (learner.learn, learner.evaluate, learner.publish().evaluate):
+        with pytest.raises(InputError, match=told):
+            asked(grey, y)
+
+
+@pytest.mark.parametrize("y", ["cat", ["cat"], 3, np.array(3), [1, 2]], ids=repr)
+def test_an_image_in_colour_has_a_label_of_any_length(y):
+    assert torch.equal(as_batch_for(RGB[0], y), RGB[:1])
 
 
 def test_an_image_of_pil_is_read_as_a_data_set_reads_its_file(tmp_path):

@@ -123,6 +123,7 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
         client.post("/predict", data={"images": "x"}, files={"images": ("x.npy", npy(batch(1)[0]))}),
         client.post("/learn", json={"images": batch(1)[0].tolist(), "labels": ["a", 1.5]}),
         client.post("/learn", json={"images": batch(1)[0].tolist(), "labels": ["a", "b", "a"]}),
+        client.post("/learn", json={"images": batch(1)[0].tolist(), "labels": [1, "1"]}),
         client.post("/snapshot", json={"id": ""}),
         client.post("/rollback", json={}),
         client.get("/nothing"),
@@ -130,11 +131,11 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
         client.get("/status", headers={"Host": "example.org"}),
         client.post("/snapshot", headers={"Origin": "http://example.org"}),
     ]
-    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 9, 404, 405, 403, 403]
+    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 10, 404, 405, 403, 403]
     for answer in answers:
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
-    told = [answers[place].json()["error"] for place in (12, 13)]
+    told = [answers[place].json()["error"] for place in (-4, -3)]
     assert told == [
         "expected a path that GET /docs lists, got /nothing; check it",
         "expected POST for /learn, got DELETE; send that",

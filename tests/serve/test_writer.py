@@ -7,7 +7,7 @@ import torch
 
 from s6mod import Learner
 from s6mod.engine.checkpoint import Snapshot, read_state
-from s6mod.errors import CheckpointError, ConfigError
+from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.serve import run
 from s6mod.serve.service import Reader
 from s6mod.serve.settings import Limits, RefusedError
@@ -109,6 +109,35 @@ def test_more_classes_than_allowed_are_refused_before_they_are_accepted(opened):
         with pytest.raises(ValueError, match="expected at most 2 classes, got one more"):
             send(service, 2, classes=("a", "c"))
         assert service.journal.last() == 2
+
+
+def test_a_class_in_another_type_is_refused_before_it_is_accepted(opened, monkeypatch):
+    with opened() as service:
+        send(service, 1, classes=("0", "b"))
+        learned(service)
+        monkeypatch.setattr(service, "_next", lambda: False)
+        send(service, 2, classes=("0", 5))  # it waits
+        for classes, told in (((0, "b"), "'0' as a string"), (("b", "5"), "5 as an integer"), ((7, "7"), "7 as an")):
+            with pytest.raises(InputError, match=f"^expected the class {told}"):
+                send(service, 3, classes=classes)
+        assert service.journal.last() == 3
+        send(service, 2, classes=("0", 5))  # it is known still
+
+
+def test_what_an_older_version_accepted_in_both_types_is_learned_as_it_did(opened):
+    with opened() as service:
+        for number, classes in ((1, ("0", "1")), (2, ("1", 0))):
+            images, labels = batch(number, classes)
+            service.journal.learn(f"batch {number}", labels, images.tobytes())
+        learned(service)
+        send(service, 3, classes=("0", 0))
+    loaded, expected = Learner.load(opened.folder), small()
+    for number, classes in ((1, ("a", "b")), (2, ("b", "c")), (3, ("a", "c"))):
+        expected.learn(*batch(number, classes))
+    assert loaded.classes_ == ["0", "1", 0]
+    found, tensors = (Snapshot.of(each.state_dict(), {}).tensors for each in (loaded, expected))
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(tensor, found[name]) for name, tensor in tensors.items())
 
 
 def test_learning_that_fails_stops_and_says_so_while_predictions_go_on(opened, monkeypatch, capsys):

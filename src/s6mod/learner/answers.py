@@ -9,7 +9,7 @@ from torch import Tensor
 from s6mod.engine.evaluate import ENSEMBLE, ensemble
 from s6mod.errors import InputError
 from s6mod.learner.classes import Classes, Labels, Name
-from s6mod.learner.images import Images, as_batch
+from s6mod.learner.images import Images, as_batch, as_batch_for
 
 
 class Answers:
@@ -65,7 +65,7 @@ class Answers:
 
     def evaluate(self, x: Images, y: Labels) -> float:
         """The share of images whose label is predicted, in percent."""
-        images, _ = as_batch(x)
+        images = as_batch_for(x, y)
         asked = self._asked
         labels = asked.classes.numbers(y, len(images))
         hits = asked._chosen(images).argmax(1).cpu() == labels

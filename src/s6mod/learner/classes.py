@@ -4,9 +4,10 @@ With ``num_classes`` a label is the number of its output. Without, labels are an
 the next output when it first comes.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -23,14 +24,19 @@ Labels: TypeAlias = Tensor | NDArray[Any] | Sequence[Name] | Name
 FIRST_CAPACITY = 16  # outputs of a learner that grows, which doubles them as it must
 MOST = 1_000_000  # classes
 NUMBERED = "number the classes 0, 1, ..., or make the learner without num_classes"
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")  # as Python writes one of 64 bits
 
 
 @dataclass(frozen=True)
 class Classes:
-    """``fixed``: so many classes, each known by its number. None: ``names`` are those that came, in order."""
+    """``fixed``: so many classes, each known by its number. None: ``names`` are those that came, in order.
+
+    ``strict``: a new label that differs from a class by its type alone is refused.
+    """
 
     fixed: int | None
     names: tuple[Name, ...] = ()
+    strict: bool = True
 
     @cached_property
     def _numbers(self) -> dict[Name, int]:
@@ -53,19 +59,23 @@ class Classes:
     def taking(self, y: Labels, length: int) -> tuple[Tensor, "Classes"]:
         """Labels of ``length`` images as numbers of outputs, int64 (N,), and the classes with those that are new."""
         if self.fixed is not None:
-            return as_labels(_as_given(y), self.fixed, length, NUMBERED), self
+            return as_labels(as_given(y), self.fixed, length, NUMBERED), self
         names = as_names(y, length)
+        if self.strict:
+            check_types(names, self._numbers)
         coming = [name for name in dict.fromkeys(names) if name not in self._numbers]
         if len(self.names) + len(coming) > MOST:
             raise InputError(f"expected at most {MOST:,} classes, got one more; check what is given as a label")
-        classes = Classes(None, (*self.names, *coming)) if coming else self
+        classes = replace(self, names=(*self.names, *coming)) if coming else self
         return torch.tensor([classes._numbers[name] for name in names]), classes
 
     def numbers(self, y: Labels, length: int) -> Tensor:
         """Labels of ``length`` images as numbers of outputs; -1 of a class that has not come."""
         if self.fixed is not None:
-            return as_labels(_as_given(y), self.fixed, length, NUMBERED)
-        return torch.tensor([self._numbers.get(name, -1) for name in as_names(y, length)])
+            return as_labels(as_given(y), self.fixed, length, NUMBERED)
+        names = as_names(y, length)
+        check_types(names, self._numbers)
+        return torch.tensor([self._numbers.get(name, -1) for name in names])
 
     def labels(self, numbers: Tensor) -> Tensor | NDArray[Any]:
         """The labels of outputs, (N,): a tensor of integers, or an array if there are strings among the names."""
@@ -83,7 +93,7 @@ class Classes:
 
 def as_names(y: Labels, length: int) -> list[Name]:
     """Labels as integers and strings of Python, one for each of ``length`` images."""
-    given = _as_given(y)
+    given = as_given(y)
     if isinstance(given, Tensor | np.ndarray) and given.ndim != 1:
         raise InputError(f"expected labels of shape (N,), got {tuple(given.shape)}; pass one label for each image")
     try:
@@ -110,7 +120,30 @@ def distinct(names: Sequence[Name]) -> tuple[Name, ...]:
     return tuple(found)
 
 
-def _as_given(y: Labels) -> Any:
+def check_types(names: Sequence[Name], known: Container[Name] = ()) -> None:
+    """Refuse a label that is not ``known`` and differs from a class, or from another label, by its type alone."""
+    new: set[Name] = set()
+    for position, name in enumerate(names):
+        if name in known:
+            continue
+        twin = _twin(name)
+        if twin is not None and (twin in known or twin in new):
+            first, other = ("a string", "an integer") if isinstance(twin, str) else ("an integer", "a string")
+            raise InputError(
+                f"expected the class {twin!r} as {first}, got {name!r}, {other}, at position {position}; "
+                "keep to one type for its labels"
+            )
+        new.add(name)
+
+
+def _twin(name: Name) -> Name | None:
+    """The label of the other type that reads the same: '7' for 7, and 7 for '7'."""
+    if isinstance(name, int):
+        return str(name)
+    return int(name) if _INTEGER.fullmatch(name) else None
+
+
+def as_given(y: Labels) -> Any:
     """A single label as a list of one."""
     if isinstance(y, Tensor | np.ndarray) and y.ndim == 0:  # as data sets of torch give it
         return [y.item()]

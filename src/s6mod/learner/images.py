@@ -13,6 +13,7 @@ from torch import Tensor
 from s6mod.data.arrays import CHANNELS, as_uint8_images
 from s6mod.data.images import BadImageError, pixels_of
 from s6mod.errors import InputError
+from s6mod.learner.classes import Labels, as_given
 
 NAME = (str, Path)  # of a file
 
@@ -38,6 +39,18 @@ def as_batch(x: Images) -> tuple[Tensor, bool]:
     if len(shape) == 4 and shape[1] not in CHANNELS and shape[3] in CHANNELS:
         array = array.permute(0, 3, 1, 2) if isinstance(array, Tensor) else np.moveaxis(array, 3, 1)
     return as_uint8_images(array), single
+
+
+def as_batch_for(x: Images, y: Labels) -> Tensor:
+    """uint8 images (N, 3, H, W) that have the labels ``y``; three grey ones that look like one of colour are told."""
+    images, single = as_batch(x)
+    shape, labels = _shape(x), as_given(y)
+    if single and len(shape) == 3 and shape[0] == 3 and hasattr(labels, "__len__") and len(labels) == 3:
+        raise InputError(
+            f"expected one label, since {shape} is read as the shape of one image in colour, got 3; "
+            "give grey images a channel axis with x[:, None]"
+        )
+    return images
 
 
 def _shape(array: Any) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.learner.describe import describe
 from s6mod.learner.drift import Drift
 from s6mod.learner.export import export
-from s6mod.learner.images import Images, as_batch
+from s6mod.learner.images import Images, as_batch, as_batch_for
 from s6mod.learner.own import Factory, Own
 from s6mod.learner.parts import Parts, grown, make_parts
 from s6mod.learner.prequential import Prequential, Tally
@@ -161,7 +161,7 @@ class Learner(Answers):
     @ordinary_tensors()
     def learn(self, x: Images, y: Labels) -> None:
         """Learn one batch of the stream, then store what the reservoir keeps of it."""
-        images, _ = as_batch(x)
+        images = as_batch_for(x, y)
         labels, classes = self.classes.taking(y, len(images))
         first = self.image_shape is None
         if first:
@@ -267,7 +267,7 @@ class Learner(Answers):
 
         Warns, once, where nearest means have far more: now and then it looks at them too.
         """
-        images, _ = as_batch(x)
+        images = as_batch_for(x, y)
         accuracy = super().evaluate(images, y)
         self.evaluated = accuracy, len(images), self.steps
         if self.primary != NCM and NCM in self.config.tables and self._advice.due(self.steps):

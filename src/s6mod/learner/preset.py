@@ -12,6 +12,7 @@ from s6mod.branch import branches
 from s6mod.branch.base import BranchConfig
 from s6mod.config import Config, merge, nearest
 from s6mod.errors import ConfigError
+from s6mod.learner.classes import check_types
 from s6mod.learner.config import LearnerConfig, LearnerOptions
 from s6mod.methods import MethodConfig, methods
 from s6mod.presets import CLASSES, learner_preset, preset, words
@@ -51,26 +52,6 @@ def composed(name: str, given: Mapping[str, Any]) -> LearnerConfig:
     values = {name: value for name, value in values.items() if name in LearnerConfig.model_fields}
     values["method"] = methods.configure(values["method"]).plain()  # a word for options is spelled out, to be changed
     return _parsed(merge(values, {name: _plain(name, value) for name, value in given.items()}))
-
-
-def _parsed(values: dict[str, Any], named: bool = False) -> LearnerConfig:
-    """The configuration; of a keyword that is none, it is told within which one it belongs."""
-    known = {name: value for name, value in values.items() if name in LearnerConfig.model_fields}
-    for stray in [name for name in values if name not in known]:
-        if places := [f"{part}={inside}" for part, inside in _inside(LearnerConfig.parse(known).plain(), stray, named)]:
-            raise ConfigError(f"expected a known option, got {stray!r}; did you mean {' or '.join(places)}?")
-    return LearnerConfig.parse(values)
-
-
-def _inside(values: dict[str, Any], word: str, named: bool) -> Iterator[tuple[str, str]]:
-    """Where options of this name stand in a tree: the key of each branch, and how the rest is written."""
-    for part, inner in values.items():
-        if isinstance(inner, dict):
-            name = f"'name': {inner['name']!r}, " if named and part in PARTS else ""
-            if word in inner:
-                yield part, f"{{{name}{word!r}: ...}}"
-            for deeper, text in _inside(inner, word, named):
-                yield part, f"{{{name}{deeper!r}: {text}}}"
 
 
 def worded(learner: str, data: str | None) -> dict[str, Any]:
@@ -119,6 +100,28 @@ def _of_cell(name: str) -> dict[str, Any]:
     method, branch, teacher = split_learner(learner, data)
     values = preset(method, branch, data, int(memory[0]) if memory else None, teacher)
     return merge(values, worded(learner, data)) | {"num_classes": CLASSES[data]}
+
+
+def _parsed(values: dict[str, Any], named: bool = False) -> LearnerConfig:
+    """The configuration; of a keyword that is none, it is told within which one it belongs."""
+    known = {name: value for name, value in values.items() if name in LearnerConfig.model_fields}
+    for stray in [name for name in values if name not in known]:
+        if places := [f"{part}={inside}" for part, inside in _inside(LearnerConfig.parse(known).plain(), stray, named)]:
+            raise ConfigError(f"expected a known option, got {stray!r}; did you mean {' or '.join(places)}?")
+    config = LearnerConfig.parse(values)
+    check_types(config.classes or ())  # not of a stored configuration, which an older version may have written
+    return config
+
+
+def _inside(values: dict[str, Any], word: str, named: bool) -> Iterator[tuple[str, str]]:
+    """Where options of this name stand in a tree: the key of each branch, and how the rest is written."""
+    for part, inner in values.items():
+        if isinstance(inner, dict):
+            name = f"'name': {inner['name']!r}, " if named and part in PARTS else ""
+            if word in inner:
+                yield part, f"{{{name}{word!r}: ...}}"
+            for deeper, text in _inside(inner, word, named):
+                yield part, f"{{{name}{deeper!r}: {text}}}"
 
 
 def _plain(name: str, value: Any) -> Any:

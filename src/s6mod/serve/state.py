@@ -141,6 +141,8 @@ def read(folder: Path, device: str | None) -> State:
         told = _Service.parse(header["service"])
         learner = Learner.from_config(saved_config(folder, header, device, Own()))
         learner.load_state_dict(state)
+        # Labels are checked before they are accepted. What an older version accepted is learned as it did.
+        learner.classes = replace(learner.classes, strict=False)
         account = Account.of(told.account)
     if told.resizing != RESIZING:
         raise CheckpointError(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError, S6modError
-from s6mod.learner.classes import Name
+from s6mod.learner.classes import Name, check_types
 from s6mod.locks import hold, let_go
 from s6mod.serve.decode import Sent, images_of, labels_of
 from s6mod.serve.journal import Journal, Row
@@ -183,12 +183,14 @@ class Writer(Service):
                     raise InputError(
                         f"expected labels in 0..{fixed - 1}, got {label!r} at position {position}; renumber the classes"
                     )
-        elif not known.issuperset(labels) and (
-            len(known.union(labels, self.journal.labels_after(state.number))) > self.limits.classes
-        ):
-            raise InputError(
-                f"expected at most {self.limits.classes} classes, got one more; check the labels or raise --max-classes"
-            )
+        elif not known.issuperset(labels):
+            known |= self.journal.labels_after(state.number)
+            check_types(labels, known)
+            if len(known.union(labels)) > self.limits.classes:
+                raise InputError(
+                    f"expected at most {self.limits.classes} classes, got one more; "
+                    "check the labels or raise --max-classes"
+                )
 
     # --- what the thread does ---------------------------------------------------------------------------------
 
