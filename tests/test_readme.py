@@ -29,7 +29,8 @@ from s6mod.runs.records import export
 from s6mod.tuning.config import TuneConfig
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 IDS = [page.name for page in PAGES]
 INTERFACES = "interfaces.md"
 
