@@ -534,6 +534,15 @@ def test_a_step_that_fails_leaves_memory_and_its_bookkeeping_in_agreement(monkey
     assert learner.memory.seen == 5 * 6
 
 
+def test_a_score_table_that_is_not_there_is_refused():
+    learner = run(small("er"), 0, 2)
+    x, _ = batch(0)
+    assert list(learner.scores(x, only="head")) == ["head"]
+    for asked, known in ((learner, "head, ncm"), (learner.publish(), "head")):
+        with pytest.raises(InputError, match=rf"^expected a score table that there is, got 'had'; choose .+ {known}$"):
+            asked.scores(x, only="had")
+
+
 def test_predict_forwards_the_memory_only_where_the_prediction_needs_it(monkeypatch):
     er, duo = run(small(), 0, 3), run(small("duo"), 0, 3)
     sizes = []

@@ -26,6 +26,14 @@ def test_floats_are_rounded_to_the_nearest_level_not_cut():
     assert as_uint8_images(torch.full((1, 3, 1, 1), 1.4 / 255, dtype=torch.bfloat16)).unique().tolist() == [1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_floats_may_overstep_by_what_rounding_leaves(dtype):
+    white = torch.full((1, 3, 1, 1), 1 + torch.finfo(dtype).eps, dtype=dtype)  # as resized, or by MinMaxScaler
+    assert white.max() > 1
+    assert as_uint8_images(white).unique().tolist() == [255]
+    assert as_uint8_images(1 - white).unique().tolist() == [0]
+
+
 def test_grey_is_repeated_to_three_channels():
     x = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)
     images = as_uint8_images(x)
@@ -61,12 +69,13 @@ def test_gradients_stop_at_the_door():
         (np.zeros((16, 16)), r"one grey image \(H, W\): x\[None, None\]"),
         (torch.zeros(2, 3, 0, 8), "grey or RGB"),
         (torch.full((1, 3, 2, 2), 255.0), r"got values in \[255, 255\]; divide"),
-        (torch.full((1, 3, 2, 2), 1 + 2e-7), r"got values in \[1\.\d*, 1\.\d*\]; divide"),
+        (torch.full((1, 3, 2, 2), 1.0012), r"got values in \[1\.001\d+, 1\.001\d+\]; divide"),
+        (torch.full((1, 3, 2, 2), -0.0012), r"got values in \[-0\.001\d+, -0\.001\d+\]; divide"),
         (torch.full((1, 3, 2, 2), -0.1), r"in \[0, 1\]"),
         (torch.full((1, 3, 2, 2), torch.inf), r"in \[0, 1\]"),
         (torch.tensor([0.5, torch.nan, 0.5]).reshape(1, 3, 1, 1), "got NaN"),
         (torch.zeros(1, 3, 2, 2, dtype=torch.int64), "got int64"),
-        (np.zeros((1, 3, 2, 2), dtype=bool), "got bool"),
+        (np.zeros((1, 3, 2, 2), dtype=bool), r"got bool; convert them with x\.float\(\)"),  # as uint8 they were black
         (np.array([[[["a"]]]]), "an array of <U1"),
         (np.array([[[[object()]]]]), "an array of object"),
         ("cat.png", "got str"),

@@ -65,6 +65,14 @@ def test_every_layout_gives_the_same():
     assert (grey.n_features_in_, grey.learner_.image_shape) == (64, (3, 8, 8))
 
 
+def test_three_grey_images_are_three():
+    x, y = stream()
+    grey = x[:, 0]
+    model = tiny().fit(grey[:, None], y)
+    assert (model.predict_proba(grey[:3]) == model.predict_proba(grey[:3, None])).all()
+    assert (tiny().fit(grey, y).predict_proba(grey) == model.predict_proba(grey[:, None])).all()
+
+
 def test_classes_are_sorted_and_the_columns_go_with_them():
     x, y = stream()
     model = tiny()

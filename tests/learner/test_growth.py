@@ -162,6 +162,22 @@ def test_a_bad_label_is_one_sentence_and_leaves_no_trace(name):
     assert_same_tree(learner.state_dict(), before)
 
 
+@pytest.mark.parametrize("y", [b"cat", np.bytes_(b"cat"), np.True_, True, 1.5, np.float32(1.5)], ids=repr)
+def test_a_single_bad_label_is_told_as_one_in_a_list(y):
+    for x in (torch.zeros(8, 8), torch.zeros(3, 8, 8)):
+        with pytest.raises(InputError, match=r"^expected labels that are integers or strings, got .+ at position 0; "):
+            growing().learn(x, y)
+
+
+def test_labels_that_can_be_read_once_are_read_once():
+    learner, (x, y) = growing(), learners.batch(0, (0, 1))
+    learner.learn(x, map(str, y.tolist()))
+    expected = learner.evaluate(x, list(map(str, y.tolist())))
+    again = growing()
+    again.learn(x, list(map(str, y.tolist())))
+    assert again.evaluate(x, map(str, y.tolist())) == expected  # its first look at nearest means reads them too
+
+
 def test_a_name_twice_or_a_number_beside_names_is_refused():
     with pytest.raises(InputError, match=r"^expected each class once, got 'a' 2 times; leave it out$"):
         growing(classes=["a", "b", "a"])

@@ -19,6 +19,7 @@ Labels: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int]
 
 CHANNELS = (1, 3)  # grey, RGB
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # torch cannot compare those of eight bits
+OVERSTEP = 0.001  # beyond [0, 1], as rounding leaves it when images are resized or scaled: no level of 255 changes
 INTEGERS = (
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
 )  # fmt: skip
@@ -36,7 +37,7 @@ def as_uint8_images(x: Images) -> Tensor:
         low, high = (bound.item() for bound in torch.aminmax(images.detach()))
         if low != low:  # a NaN anywhere makes both bounds NaN
             raise InputError("expected finite image values, got NaN; mend or drop the images that hold it")
-        if low < 0 or high > 1:
+        if low < -OVERSTEP or high > 1 + OVERSTEP:
             raise InputError(
                 f"expected float images in [0, 1], got values in [{low:.9g}, {high:.9g}]; "
                 "divide 0..255 values by 255, undo a normalisation, or pass uint8"
@@ -46,7 +47,11 @@ def as_uint8_images(x: Images) -> Tensor:
     elif images.dtype != torch.uint8:
         raise InputError(
             f"expected uint8 images or floats in [0, 1], got {_dtype(images)}; "
-            + ("convert them with x.float()" if images.is_floating_point() else "convert 0..255 values to uint8")
+            + (
+                "convert 0..255 values to uint8"
+                if images.dtype in INTEGERS
+                else "convert them with x.float() (NumPy: x.astype(float))"
+            )
         )
     return images if images.shape[1] == 3 else images.repeat(1, 3, 1, 1)
 

@@ -10,11 +10,11 @@ from s6mod.errors import InputError
 
 
 def flattened(images: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Rows (N, F), and the shape of the images if there was one."""
+    """Rows (N, F), and the shape of the images if there was one; (N, H, W) are grey ones."""
     shape = tuple(getattr(images, "shape", ()))
     if len(shape) < 3 or 0 in shape:
         return images, None
-    return np.asarray(images).reshape(shape[0], -1), shape[1:]
+    return np.asarray(images).reshape(shape[0], -1), shape[1:] if len(shape) > 3 else (1, *shape[1:])
 
 
 def unflattened(rows: Any, image_shape: tuple[int, ...] | None) -> Any:

@@ -25,8 +25,8 @@ from s6mod.learner.images import as_batch
 class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """``method``, ``branch`` and ``options`` are what a ``Learner`` is made with; its seed is ``random_state``.
 
-    Images come as (N, C, H, W) or (N, H, W, C), or flat as (N, F) with ``image_shape``. They are learned in their
-    order, ``batch_size`` at a time. ``learner_`` is the learner.
+    Images come as (N, C, H, W), (N, H, W, C) or grey (N, H, W), or flat as (N, F) with ``image_shape``. They are
+    learned in their order, ``batch_size`` at a time. ``learner_`` is the learner.
     """
 
     learner_: Learner

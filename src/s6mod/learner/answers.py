@@ -77,6 +77,8 @@ class Answers:
         ``only``: the one that is wanted. Others are left out where that saves work, such as a pass over the memory.
         """
         tables = self._tables(as_batch(x)[0], only)
+        if only is not None and only not in tables:
+            raise InputError(f"expected a score table that there is, got {only!r}; choose one of {', '.join(tables)}")
         return tables | {ENSEMBLE: ensemble(tables)} if only is None and self.primary == ENSEMBLE else tables
 
     def _chosen(self, images: Tensor) -> Tensor:

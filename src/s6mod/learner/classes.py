@@ -147,7 +147,7 @@ def as_given(y: Labels) -> Any:
     """A single label as a list of one."""
     if isinstance(y, Tensor | np.ndarray) and y.ndim == 0:  # as data sets of torch give it
         return [y.item()]
-    return [y] if isinstance(y, str | int | np.integer) else y
+    return [y] if isinstance(y, str | bytes | int | float | np.generic) else y
 
 
 def _name(value: Any, position: int) -> Name:

@@ -4,7 +4,7 @@ A learner joins a method, an optional branch, a replay memory and an optimiser. 
 needs and hands it to the engine; it knows nothing of data sets or the command line, and of runs only where one lies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -267,6 +267,7 @@ class Learner(Answers):
 
         Warns, once, where nearest means have far more: now and then it looks at them too.
         """
+        y = list(y) if isinstance(y, Iterator) else y  # it is read twice
         images = as_batch_for(x, y)
         accuracy = super().evaluate(images, y)
         self.evaluated = accuracy, len(images), self.steps
