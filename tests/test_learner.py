@@ -685,6 +685,8 @@ def test_an_unused_learner_says_when_it_will_have_what_it_lacks(name):
         getattr(learner, name)
     with pytest.raises(AttributeError, match=r"has no 'memori'$"):
         _ = learner.memori
+    with pytest.raises(AttributeError, match=r"has no 'partial_fit'; call learn\(\), or see s6mod\.interfaces"):
+        _ = learner.partial_fit
 
 
 def test_numbers_of_numpy_are_numbers_anywhere_in_a_configuration():

@@ -44,6 +44,7 @@ from s6mod.methods import Batch, Method, MethodConfig, Peer, Plan, Task
 from s6mod.random import generator
 
 _BUILT = {field.name for field in fields(Parts)}
+_VERBS = {"fit": "learn", "partial_fit": "learn", "learn_one": "learn", "predict_one": "predict", "score": "evaluate"}
 
 
 class Learner(Answers):
@@ -127,6 +128,8 @@ class Learner(Answers):
             if name in _BUILT and parts is not None:
                 return getattr(parts, name)
             hint = " before its first batch; call learn() or build() first" if name in _BUILT else ""
+            if name in _VERBS:
+                hint = f"; call {_VERBS[name]}(), or see s6mod.interfaces for scikit-learn and river"
             raise AttributeError(f"a Learner has no {name!r}{hint}")
 
     def build(self, image_shape: tuple[int, int, int]) -> None:
