@@ -117,8 +117,8 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Group:
                 style="" if primary else "dim",
             )
     notes = [
-        "Acc, AF (forgetting), N-Acc (just after learning) in percent, by the scores that predict and, below, by others "
-        "(ncm: nearest class means); MB held between steps"
+        "Acc, AF (forgetting), N-Acc (just after learning) in percent, by the scores that predict and, below, by "
+        "others (ncm: nearest class means); MB held between steps"
     ]
     if any(len(runs) == 1 for runs in cells.values()):
         notes.append(WORTH)

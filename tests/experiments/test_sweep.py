@@ -167,6 +167,7 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     [
         (["onprow"], "did you mean 'onpro'"),
         (["er/cifar1"], "did you mean 'cifar10'"),
+        (["er,iid"], "write er/stream.kind=iid"),
         (["--tables", "4"], "known: 1, 2"),
         ([], "er,er+s6mod"),
         (["er", "--set", "memory=3"], "memory_size"),
