@@ -346,6 +346,7 @@ def test_bench_prints_milliseconds_memory_and_ratio(call, monkeypatch):
     assert rows.keys() == {"er", "er+s6mod", "er+s6mod/method.memory_batch=8"}
     assert rows["er"]["ratio"] == 1
     assert all(row["ms_per_step"] > 0 and row["peak_bytes"] > 0 for row in rows.values())
+    assert all(row["reference"] is None for row in rows.values())  # a GPU's, which is no figure beside a CPU's
 
 
 def test_bench_measures_a_method_that_refuses_branches_alone_and_an_average_or_a_teacher_beside_it(monkeypatch):

@@ -62,6 +62,16 @@ def test_a_head_that_lags_behind_its_features_is_explained(statistics, ncm, told
     assert ("than what predicts (er/digits/200)" in " ".join(console.file.getvalue().split())) == told
 
 
+def test_what_to_know_of_a_table_is_read_in_the_width_of_the_terminal():
+    metrics = {"head": {"accuracy": 90.0, "forgetting": 1.0, "learning_accuracy": 91.0}}
+    result = {"cell": "er", "primary": "head", "metrics": metrics, "ms_per_step": 3.0, "bytes_held": 10**6}
+    console = Console(file=io.StringIO(), width=80)
+    console.print(result_table([result, result]))
+    *_, first, second, _ = console.file.getvalue().split("\n")
+    assert first == "Acc, AF (forgetting), N-Acc (just after learning) in percent, by the scores that"
+    assert second.startswith("predict and, below, by others")
+
+
 def test_a_single_run_says_in_one_line_what_it_is_worth():
     metrics = {"head": {"accuracy": 90.0, "forgetting": 1.0, "learning_accuracy": 91.0}}
     result = {"cell": "er/digits/200", "primary": "head", "metrics": metrics, "ms_per_step": 3.0, "bytes_held": 10**6}

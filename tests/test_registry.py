@@ -1,5 +1,6 @@
 """Methods and branches of one's own: how they become known, here and in other processes."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -234,6 +235,23 @@ def test_a_stored_run_imports_nothing_and_says_what_is_missing(own_file, call, w
     code, _, err = call("train", "--resume", folder)
     assert (code, err.count("\n")) == (2, 1)
     assert "give its file to --import" in err
+
+
+def test_predictors_of_ones_own_method_take_its_file(own_file, call, write_run):
+    registry.plugins.bring(str(own_file))
+    runs = own_file.parent / "runs"
+    result = write_run(runs, "mine+doubt/digits/200") / "result.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {"predictors": {"latest/running/head": [50.0]}}))
+    known = {each: each._parts for each in (methods, branches)}
+    for each, parts in known.items():
+        each._parts = {name: part for name, part in parts.items() if name not in ("mine", "doubt")}
+    code, _, err = call("predictors", runs)
+    assert code == 0, err
+    assert err.count("give its file to --import") == 2
+    for each, parts in known.items():
+        each._parts = parts
+    code, _, err = call("predictors", runs, "--import", own_file)
+    assert (code, err) == (0, "")
 
 
 @pytest.mark.parametrize(

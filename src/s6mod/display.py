@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, Self
 
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, Group
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column, Table
@@ -95,15 +95,9 @@ class _Watch:
             )
 
 
-def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
-    """Mean and standard deviation over seeds, one row per cell and score table."""
-    table = Table(
-        title="mean ± standard deviation over n seeds",
-        caption="Acc, AF (forgetting), N-Acc (just after learning) in percent, by the scores that predict and, below, "
-        "by others (ncm: nearest class means); MB held between steps",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
+def result_table(results: Iterable[Mapping[str, Any]]) -> Group:
+    """Mean and standard deviation over seeds, one row per cell and score table; below it what to know of them."""
+    table = Table(title="mean ± standard deviation over n seeds", box=None, padding=(0, 1, 0, 0))
     for column in ("cell", "scores", "n", "Acc", "AF", "N-Acc", "ms/step", "MB"):
         table.add_column(column, justify="left" if column in ("cell", "scores") else "right", no_wrap=True)
     cells: dict[str, list[Mapping[str, Any]]] = {}
@@ -122,14 +116,18 @@ def result_table(results: Iterable[Mapping[str, Any]]) -> Table:
                 f"{runs[0]['bytes_held'] / 1e6:.0f}" if primary else "",
                 style="" if primary else "dim",
             )
+    notes = [
+        "Acc, AF (forgetting), N-Acc (just after learning) in percent, by the scores that predict and, below, by "
+        "others (ncm: nearest class means); MB held between steps"
+    ]
     if any(len(runs) == 1 for runs in cells.values()):
-        table.caption = f"{table.caption}\n{WORTH}"
+        notes.append(WORTH)
     if behind := [cell for cell, runs in cells.items() if _lags(runs)]:
-        table.caption = (
-            f"{table.caption}\nJust after a task ncm knows far more of it than what predicts ({', '.join(behind)}): "
-            "BatchNorm's running averages lag behind on a short stream. --set statistics=memory measures them anew."
+        notes.append(
+            f"Just after a task ncm knows far more of it than what predicts ({', '.join(behind)}): BatchNorm's running "
+            "averages lag behind on a short stream. --set statistics=memory measures them anew."
         )
-    return table
+    return Group(table, *(Text(note, style="dim") for note in notes))
 
 
 def _lags(runs: Sequence[Mapping[str, Any]]) -> bool:

@@ -202,6 +202,14 @@ class RepeatsItsLabels(Faulty):
         return super().draw(stream, plan, memory, generator)
 
 
+class SpreadsItsLabels(Faulty):
+    """Its own code looks at nothing; a function of torch does, on a CPU."""
+
+    def losses(self, peer, views, memory, generator):
+        losses = super().losses(peer, views, memory, generator)
+        return with_terms(losses, spread=F.one_hot(views.targets.labels, self.num_classes).float().mean())
+
+
 class LooksAtItsGradients(Faulty):
     def gradients(self, peers, carries):
         for parameter in peers[0].network.parameters():
@@ -317,6 +325,7 @@ FAULTS = [
     (CountsItsClasses, checks.check_reads_nothing_back, "got aten::_unique2"),
     (RepeatsItsLabels, checks.check_reads_nothing_back, "got aten::repeat_interleave by a tensor"),
     (LooksAtItsGradients, checks.check_reads_nothing_back, "got aten::_local_scalar_dense"),
+    (SpreadsItsLabels, checks.check_reads_nothing_back, r"F\.one_hot"),
     (StoresARowWithoutItsValues, checks.check_bears_odd_batches, r"learn labels \[0, 1\], got InputError.*got none;"),
     (
         LearnsFromBeingAsked,

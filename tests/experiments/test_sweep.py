@@ -91,6 +91,17 @@ def test_cells_that_come_to_the_same_run_are_trained_once(tmp_path):
     assert (sweep.results, len(sweep.jobs)) == (2, 1)
 
 
+def test_a_training_is_not_named_by_what_a_field_of_the_sweep_took_the_place_of(tmp_path):
+    config = SweepConfig(cells=["er/digits/200/average=0.9/updates=2", "er/digits/200/average=0.99"], seeds="3")
+    sweep = make_sweep(config, ["average=0.5"], {}, tmp_path, scan([]))
+    assert [job.name for job in sweep.jobs] == ["er/digits/200/updates=2 seed 3", "er/digits/200 seed 3"]
+    partly = 'er/digits/200/method.optimizer={"lr": 0.1, "weight_decay": 0.1}'
+    sweep = make_sweep(
+        SweepConfig(cells=["er", partly], seeds="3"), ["method.optimizer.lr=0.3"], {}, tmp_path, scan([])
+    )
+    assert [job.name for job in sweep.jobs] == ["er/digits/200 seed 3", f"{partly} seed 3"]  # the decay is its own
+
+
 def test_seeds_may_be_ranges_and_lists():
     assert numbers("0-2,7,1") == [0, 1, 2, 7]
     for wrong in ("a", "3-1", "1-", "1" * 5000):
@@ -167,6 +178,7 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     [
         (["onprow"], "did you mean 'onpro'"),
         (["er/cifar1"], "did you mean 'cifar10'"),
+        (["er,iid"], "write er/stream.kind=iid"),
         (["--tables", "4"], "known: 1, 2"),
         ([], "er,er+s6mod"),
         (["er", "--set", "memory=3"], "memory_size"),

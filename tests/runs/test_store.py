@@ -276,6 +276,16 @@ def test_changes_take_the_room_that_a_terminal_has(tmp_path, write_run, width):
     assert "changes" not in plain[0]
 
 
+@pytest.mark.parametrize("options", [[], ["--only-run"]])
+def test_where_no_result_is_of_the_paper_one_is_told_which_table_has_them(tmp_path, call, write_run, options):
+    write_run(tmp_path, "er/digits")
+    told = "s6mod table all shows every one"
+    assert told in call("table", "--store", tmp_path, *options)[2]
+    assert call("table", "all", "--store", tmp_path)[2] == ""
+    write_run(tmp_path, "er/cifar100/2000")
+    assert call("table", "--store", tmp_path, *options)[2] == ""
+
+
 def test_a_table_of_an_empty_store_says_how_to_fill_it(tmp_path, call):
     code, out, _ = call("table", "all", "--store", tmp_path)
     assert code == 0

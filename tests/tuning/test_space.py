@@ -1,3 +1,5 @@
+import shlex
+
 import pytest
 
 from s6mod.errors import ConfigError
@@ -41,6 +43,18 @@ def test_nothing_to_search_and_the_seed_are_refused():
         parse_space({})
     with pytest.raises(ConfigError, match="name the seeds with --seeds"):
         parse_space({"seed": "1:5"})
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [lambda: parse_space({}), lambda: parse_space({"f": "5"}), lambda: parse_search(["f"])],
+    ids=["nothing", "no space", "no field"],
+)
+def test_examples_can_be_typed_into_a_shell(refused):
+    with pytest.raises(ConfigError) as error:
+        refused()
+    example = str(error.value).partition("for instance ")[2]
+    assert "|" not in list(shlex.shlex(example, punctuation_chars=True))
 
 
 def test_a_search_has_a_field_and_a_space():

@@ -13,7 +13,7 @@ from s6mod.engine.step import Inputs, Step
 
 # Operations whose answer, or its shape, is not known before the values are; and what of it stands in one's code.
 LOOKS = {
-    "aten::_local_scalar_dense": "item(), float() or 'if' of a tensor",
+    "aten::_local_scalar_dense": "item(), float(), 'if' of a tensor, or F.one_hot()",
     "aten::equal": "torch.equal()",
     "aten::allclose": "torch.allclose()",
     "aten::nonzero": "nonzero()",

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from s6mod.cli import options
 from s6mod.cli.app import app, warn_of
 from s6mod.errors import ConfigError
 
@@ -15,6 +16,7 @@ def predictors(
         list[Path] | None, typer.Argument(help="Folders with runs or records (default: runs and results, if there).")
     ] = None,
     cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
+    own: options.Import = None,
 ) -> None:
     """What would have predicted best, from the same trainings.
 
@@ -22,10 +24,12 @@ def predictors(
     """
     from s6mod.paper.predictors import compared, lines
     from s6mod.runs.store import homes, scan
+    from s6mod.runs.strangers import strangers
 
     found = scan(folders or homes())
-    cells = compared(run for run in found.finished if cell is None or cell in run.cell)
-    warn_of(found.problems)
+    chosen = [run for run in found.finished if cell is None or cell in run.cell]
+    cells = compared(chosen)
+    warn_of([*found.problems, *strangers(chosen)])
     if not cells:
         raise ConfigError(
             "expected a finished run that scored what could predict, got none; run one with output.predictors=true"

@@ -86,6 +86,8 @@ def table(
     else:
         for each in tables:
             show(each, Console(emoji=False))
+        if found.finished and not any(row.ours for each in tables for row in each.rows):
+            typer.echo("no result here belongs to these tables; s6mod table all shows every one", err=True)
     tell_left_out(found.repeated + results.repeated)
     warn_of(strangers(found.finished))
 

@@ -17,7 +17,7 @@ What = Annotated[
 ]
 Search = Annotated[
     list[str] | None,
-    typer.Option(help="FIELD=SPACE: log:1e-4:1e-2, 0.1:0.9, 1:8 or 0.1|0.5|5; repeatable.", rich_help_panel=WHAT),
+    typer.Option(help='FIELD=SPACE: log:1e-4:1e-2, 0.1:0.9, 1:8 or "0.1|0.5|5"; repeatable.', rich_help_panel=WHAT),
 ]
 Tasks = Annotated[
     int | None, typer.Option(min=1, help="First tasks of the stream that count (default: 3).", rich_help_panel=WHAT)

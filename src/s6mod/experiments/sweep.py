@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from s6mod.data import DataConfig
 from s6mod.errors import ConfigError
 from s6mod.experiments.costs import Cost, cost
 from s6mod.paper.published import table
-from s6mod.runs.cells import Cell, parse_all
+from s6mod.runs.cells import Cell, parse_all, whole_field
 from s6mod.runs.compose import fitted
 from s6mod.runs.config import RunConfig
 from s6mod.runs.store import Store, StoredRun, scan
@@ -124,6 +124,7 @@ def sweep_of(
     """
     stored = _Stored(store)
     values: dict[Cell, dict[str, Any]] = {}
+    names: dict[Cell, str] = {}
     jobs: dict[str, Job] = {}
     done: dict[str, Path] = {}
     done_results = 0
@@ -132,6 +133,7 @@ def sweep_of(
             given = merge(cell.values(), over)
             if "engine" in elsewhere:
                 refuse_device(given)
+            names[cell.training] = _name(cell.training, given, over)
             values[cell.training] = fitted(merge(given, elsewhere))
         run = RunConfig.parse(values[cell.training] | {"seed": seed})
         name = run.hash
@@ -141,10 +143,16 @@ def sweep_of(
             done[name] = finished
             done_results += 1
         else:
-            jobs[name] = Job(f"{cell.training.name} seed {seed}", run, folder)
+            jobs[name] = Job(f"{names[cell.training]} seed {seed}", run, folder)
     remaining = list(jobs.values())
     costs = [cost(job.config.plain()) for job in remaining]
     return Sweep(len(results), done_results, remaining, list(done.values()), costs, frozenset(stored.fingerprints))
+
+
+def _name(cell: Cell, given: dict[str, Any], over: dict[str, Any]) -> str:
+    """The cell's name without changes that ``over`` took the place of: one that no other values have."""
+    told = replace(cell, changes=tuple(each for each in cell.changes if assign(given, whole_field(each)) == given))
+    return (told if merge(told.values(), over) == given else cell).name
 
 
 def refuse_device(values: Mapping[str, Any]) -> None:

@@ -191,7 +191,7 @@ def measure(contenders: list[Contender], seconds: float, peak: float | None) -> 
                 "eager" if contender.capture == "off" else "captured",
                 1000 * per_step,
                 per_step / median(times[replace(contender, branch="none")]),
-                REFERENCE_MS.get(contender.name),
+                None if peak is None else REFERENCE_MS.get(contender.name),  # measured on a GPU, as the peak is
                 images / per_step,
                 None if peak is None else flops / per_step / peak,
                 bytes_[contender],
@@ -299,7 +299,7 @@ def wait(learner: Learner) -> None:
 
 def _table(rows: list[Measured], facts: dict[str, object]) -> Table:
     table = Table(title=f"one step: {STREAM_BATCH} stream images, 32x32, width {facts['width']}, {facts['device']}")
-    cuda = facts["peak_tflops"] is not None  # the reference was measured on a GPU, and so is the peak
+    cuda = facts["peak_tflops"] is not None
     columns = ["learner", "steps", "ms/step", "to base", "images/s", "MiB", *["reference", "of peak"] * cuda]
     for column in columns:
         table.add_column(

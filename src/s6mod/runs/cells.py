@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from s6mod.branch import branches
 from s6mod.config import assign, merge, nearest
-from s6mod.data import default_root
+from s6mod.data import StreamConfig, default_root
 from s6mod.data.catalog import spell
 from s6mod.errors import ConfigError
 from s6mod.files import expanded
@@ -115,6 +115,10 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     method, branch, teacher = split_learner(learner, name)
     changes = (*_changes(worded(learner, name)), *(part for part in rest if "=" in part))
     if method not in SHARED and method not in methods:
+        if method in get_args(StreamConfig.model_fields["kind"].annotation):
+            raise ConfigError(
+                f"expected a method in the cell {text!r}, got a kind of stream; write er/stream.kind={method}"
+            )
         raise _unknown("method", method, text, methods.hint(method, *SHARED, *words()))
     if branch != "none" and branch not in branches:
         raise _unknown("branch", branch, text, branches.hint(branch, "none", *teachers.registered(outside=False)))

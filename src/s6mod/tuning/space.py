@@ -13,7 +13,7 @@ from typing import Any
 from s6mod.config import assign, merge
 from s6mod.errors import ConfigError
 
-HOW = "write for instance log:1e-4:1e-2, 1:8 or 0.1|0.5|5"
+HOW = 'write for instance log:1e-4:1e-2, 1:8 or "0.1|0.5|5"'  # in a shell a bare | is a pipe
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ Space = dict[str, Range | Choice]  # by dotted field
 def parse_space(search: Mapping[str, str | list[Any]]) -> Space:
     """The space that a configuration describes."""
     if not search:
-        raise ConfigError("expected fields to search, got none; give for instance --search branch.beta=0.1|0.5|5")
+        raise ConfigError(
+            "expected fields to search, got none; give for instance --search method.optimizer.lr=log:1e-4:1e-2"
+        )
     if "seed" in search:
         raise ConfigError("expected fields that can be chosen, got seed; name the seeds with --seeds")
     return {field: _dimension(field, text) for field, text in search.items()}
@@ -64,7 +66,7 @@ def parse_search(texts: list[str]) -> dict[str, str]:
     for text in texts:
         field, equals, space = text.partition("=")
         if not equals or not field.strip():
-            raise ConfigError(f"expected FIELD=SPACE, got {text!r}; write for instance branch.beta=0.1|0.5|5")
+            raise ConfigError(f"expected FIELD=SPACE, got {text!r}; write for instance method.memory_batch=8:64")
         found[field.strip()] = space.strip()
     return found
 
