@@ -1,6 +1,7 @@
 import asyncio
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -127,17 +128,18 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
         client.post("/snapshot", json={"id": ""}),
         client.post("/rollback", json={}),
         client.get("/nothing"),
+        client.post("/predict/", content=npy(batch(1)[0]), headers=NPY, follow_redirects=False),
         client.delete("/learn"),
         client.get("/status", headers={"Host": "example.org"}),
         client.post("/snapshot", headers={"Origin": "http://example.org"}),
     ]
-    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 10, 404, 405, 403, 403]
+    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 10, 404, 404, 405, 403, 403]
     for answer in answers:
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
     told = [answers[place].json()["error"] for place in (-4, -3)]
     assert told == [
-        "expected a path that GET /docs lists, got /nothing; check it",
+        "expected a path that GET /docs lists, got /predict/; check it",
         "expected POST for /learn, got DELETE; send that",
     ]
     assert client.get("/status").json()["journal"] == before
@@ -242,6 +244,41 @@ def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
     assert (answer.status_code, answer.json()["error"][-12:]) == (503, "roll it back")
 
 
+def test_requests_that_wait_for_the_journal_leave_room_for_predictions(opened):
+    from s6mod.serve.application import application
+
+    with opened(limits=Limits(asking=1)) as service:
+        client = testclient.TestClient(application(service), base_url="http://127.0.0.1")
+        learn(client, 1)
+        learned(service)
+        with ThreadPoolExecutor(1) as other, service._accepting:  # as while a disk is slow
+            waits = other.submit(learn, client, 2)
+            wait_until(lambda: client.get("/status").status_code == 429)
+            assert client.post("/predict", content=npy(batch(1)[0]), headers=NPY).status_code == 200
+        assert waits.result().status_code == 200
+
+
+def test_a_name_or_address_of_this_machine_is_as_good_as_another(service):
+    from s6mod.serve.application import application
+
+    hosts = [
+        "localhost:1",
+        "127.0.0.1",
+        "127.0.0.2:8000",
+        "[::1]:8000",
+        "127.0.0.1.example.org",
+        "[2001:db8::1]:80",
+        "",
+    ]
+    client = testclient.TestClient(application(service), base_url="http://127.0.0.1")
+    assert [client.get("/healthz", headers={"Host": host}).status_code for host in hosts] == [200] * 4 + [403] * 3
+
+
+def test_a_head_request_gets_the_answer_of_get_without_its_body(client):
+    answer = client.head("/healthz")
+    assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "22", b"")
+
+
 def test_with_a_token_only_what_tells_nothing_of_the_learner_is_open(service):
     from s6mod.serve.application import application
 
@@ -263,7 +300,9 @@ def test_metrics_reference_and_page_tell_what_is_there_and_fetch_nothing(client,
         assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in page
     assert "/rollback" in client.get("/docs").text
-    assert client.get("/openapi.json").json()["paths"].keys() >= {"/predict", "/learn", "/rollback"}
+    told = client.get("/openapi.json").json()["paths"]
+    assert told.keys() >= {"/predict", "/learn", "/rollback"}
+    assert {code for verbs in told.values() for verb in verbs.values() for code in verb["responses"]} == {"200", "4XX"}
 
 
 @pytest.mark.parametrize(("host", "token"), [("0.0.0.0", None), ("::", None), ("example.org", None), ("::1", "short")])
