@@ -2,6 +2,7 @@ import asyncio
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -135,6 +136,7 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
     ]
     assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 10, 404, 404, 405, 403, 403]
     for answer in answers:
+        assert (answer.headers.get("connection") == "close") == (answer.status_code in (403, 413))  # the rest is unread
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
     told = [answers[place].json()["error"] for place in (-4, -3)]
@@ -211,6 +213,26 @@ def test_a_client_that_does_not_go_on_is_let_go(service, monkeypatch):
     assert ask_by_hand(service, receive) == [408]
 
 
+def test_an_answer_may_take_longer_than_the_request(service, monkeypatch):
+    from s6mod.serve.door import Door
+    from s6mod.serve.metrics import Counts
+
+    monkeypatch.setattr("s6mod.serve.door.PATIENCE", 0.01)
+    came = []
+
+    async def receive():
+        if came:
+            await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def app(scope, limited, send):
+        came.extend([await limited(), await limited()])
+
+    scope = {"type": "http", "method": "GET", "path": "/events", "headers": [(b"host", b"127.0.0.1")]}
+    asyncio.run(Door(app, service, None, Counts(), frozenset())(scope, receive, None))
+    assert len(came) == 2
+
+
 def test_who_does_not_go_on_at_the_end_is_told_or_let_go(service):
     async def stuck():
         service.stopping = True
@@ -236,6 +258,19 @@ def test_a_second_signal_ends_it_at_once(service, monkeypatch):
     assert codes == [128 + signal.SIGTERM]
 
 
+def test_no_more_pages_are_live_than_can_be(client, monkeypatch):
+    monkeypatch.setattr("s6mod.serve.application.WATCHERS", 0)
+    answer = client.get("/events")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "10")
+
+
+def test_a_host_that_no_address_has_is_told(service):
+    from s6mod.serve.run import serve
+
+    with pytest.raises(ConfigError, match="expected a free address"):
+        serve(service, ("a" * 70, 0), "a long token", print)
+
+
 def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
     learn(client, 1)
     learned(service)
@@ -244,18 +279,23 @@ def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
     assert (answer.status_code, answer.json()["error"][-12:]) == (503, "roll it back")
 
 
-def test_requests_that_wait_for_the_journal_leave_room_for_predictions(opened):
+def test_requests_that_wait_for_the_journal_leave_room_for_predictions(opened, monkeypatch):
     from s6mod.serve.application import application
 
     with opened(limits=Limits(asking=1)) as service:
         client = testclient.TestClient(application(service), base_url="http://127.0.0.1")
         learn(client, 1)
         learned(service)
-        with ThreadPoolExecutor(1) as other, service._accepting:  # as while a disk is slow
+        there, go, accept = Event(), Event(), service.accept
+        monkeypatch.setattr(service, "accept", lambda *given: (there.set(), go.wait(60), accept(*given))[-1])
+        with ThreadPoolExecutor(1) as other:
             waits = other.submit(learn, client, 2)
-            wait_until(lambda: client.get("/status").status_code == 429)
-            assert client.post("/predict", content=npy(batch(1)[0]), headers=NPY).status_code == 200
-        assert waits.result().status_code == 200
+            assert there.wait(60)
+            refused = client.get("/status")
+            answered = client.post("/predict", content=npy(batch(1)[0]), headers=NPY)
+            go.set()
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (answered.status_code, waits.result().status_code) == (200, 200)
 
 
 def test_a_name_or_address_of_this_machine_is_as_good_as_another(service):

@@ -300,6 +300,32 @@ def test_a_checkpoint_that_was_not_written_is_none(opened, capsys):
     writer.stop()
 
 
+def test_a_snapshot_that_was_not_written_is_none_unless_a_rollback_waits_for_it(opened):
+    writer = Writer(opened.folder, None, Limits(), RULES)
+    writer._next()  # of the start
+    (opened.folder / "snapshots").rename(opened.folder / "elsewhere")
+    (opened.folder / "snapshots").write_text("in the way")
+    writer.journal.snapshot("first")
+    writer._next()
+    assert [row.id for row in writer.journal.snapshots()] == ["start"]
+    second = writer.journal.snapshot("second").number
+    writer.journal.rollback("back", second, "asked")
+    with pytest.raises(CheckpointError, match="expected to save"):
+        writer._next()
+    assert [row.id for row in writer.journal.snapshots()] == ["start", "second"]
+    writer.stop()
+
+
+def test_no_more_snapshots_wait_than_a_few(opened):
+    writer = Writer(opened.folder, None, Limits(), RULES)  # the one of the start waits too
+    for number in range(7):
+        writer.take_snapshot(f"snapshot {number}")
+    with pytest.raises(RefusedError, match="expected at most 8 snapshots that wait") as told:
+        writer.take_snapshot("another")
+    assert told.value.status == 429
+    writer.stop()
+
+
 def test_who_has_nothing_to_learn_rests(opened, monkeypatch):
     with opened() as service:
         send(service, 1)
