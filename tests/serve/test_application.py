@@ -353,6 +353,20 @@ def test_a_service_that_others_reach_needs_a_token(host, token):
         check_address(host, token)
 
 
+def test_there_is_room_for_as_many_connections_as_the_system_allows():
+    import resource
+
+    from s6mod.serve.run import allow_connections
+
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft // 2, hard))
+        allow_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(call, tmp_path):
     (tmp_path / "letter").write_text("dear")
     code, _, said = call("serve", tmp_path)

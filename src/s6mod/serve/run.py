@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
         listening.bind(address)
     except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigError(f"expected a free address, got {address[0]}:{address[1]}: {error}; choose --port") from None
+    allow_connections()
     app = application(service, token)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, ws="none",
@@ -88,6 +90,12 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             os._exit(128 + sig)  # the second waits for nobody; it is as a kill, after which nothing is lost
         self.should_exit = self._service.stopping = True
+
+
+def allow_connections() -> None:
+    """As many as the system lets us: each is an open file, and without one left nothing is learned or saved."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def set_threads(number: int | None) -> None:
