@@ -258,7 +258,8 @@ def test_a_second_signal_ends_it_at_once(service, monkeypatch):
     assert codes == [128 + signal.SIGTERM]
 
 
-def test_no_more_pages_are_live_than_can_be(client, monkeypatch):
+def test_no_more_pages_are_live_than_can_be(client, service, monkeypatch):
+    service.stopping = True  # or one that is live has no end
     monkeypatch.setattr("s6mod.serve.application.WATCHERS", 0)
     answer = client.get("/events")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "10")
