@@ -226,7 +226,8 @@ def test_an_answer_may_take_longer_than_the_request(service, monkeypatch):
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def app(scope, limited, send):
-        came.extend([await limited(), await limited()])
+        for _ in range(2):
+            came.append(await limited())
 
     scope = {"type": "http", "method": "GET", "path": "/events", "headers": [(b"host", b"127.0.0.1")]}
     asyncio.run(Door(app, service, None, Counts(), frozenset())(scope, receive, None))
