@@ -2,8 +2,9 @@
 
     python examples/serve_ray.py service --readers 3
 
-Readers answer at http://127.0.0.1:8000/predict, the writer at http://127.0.0.1:8000/writer/learn. All see one folder:
-on several machines it is a shared one, and the writer's node has it on a local disk.
+Readers answer at http://127.0.0.1:8000/predict, the writer at http://127.0.0.1:8000/writer/learn; its page is
+http://127.0.0.1:8000/writer/ with the last slash. All see one folder: on several machines it is a shared one, and the
+writer's node has it on a local disk.
 """
 
 import argparse

@@ -10,7 +10,8 @@ from states import assert_same_tree
 from learners import batch, run, small
 from s6mod.data.images import RESIZING
 from s6mod.errors import ConfigError, InputError
-from s6mod.export.write import _compared, _samples
+from s6mod.export import torch_file
+from s6mod.export.write import FORMATS, _compared, _samples
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,16 @@ def test_scores_are_compared_by_labels_size_and_classes_left_out():
         _compared(expected, labels.flip(0), expected)
 
 
+def test_a_file_is_compared_for_one_image_too(learner, tmp_path, monkeypatch):
+    def session(payload):
+        run = torch_file.session(payload)
+        return lambda images: [-output if len(images) == 1 else output for output in run(images)]
+
+    monkeypatch.setitem(FORMATS, ".pt2", (torch_file.packed, session))
+    with pytest.raises(InputError, match="expected an export that answers like the learner"):
+        learner.export(tmp_path / "model.pt2")
+
+
 def test_the_samples_come_from_all_over_the_memory(learner):
     assert len(_samples(learner.memory)) == len(learner.memory) == 4
     full = run(small("er", memory_size=200), 0, 0)
@@ -66,7 +77,7 @@ def test_a_learner_writes_itself_with_its_names_and_the_rule_for_resizing_and_go
     for one in (learner, beside):
         one.learn(batch(0, (0,), 4)[0], ["cup", "pen", "key", "cup"])
         one._tally.temperature.losses[44] = -1  # as if scores had been found to be half as sharp as they should be
-    done, told = learner.export(tmp_path / "model.pt2"), {"s6mod": ""}
+    done, told = learner.export(tmp_path / "new" / "model.pt2"), {"s6mod": ""}
     module = torch.export.load(done.path, extra_files=told).module()
     images = batch(1, (0,), 5)[0]
     labels, probabilities, _ = module(images)

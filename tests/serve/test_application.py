@@ -1,6 +1,8 @@
 import asyncio
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -127,19 +129,22 @@ def test_bad_requests_are_one_sentence_and_change_nothing(client, service):
         client.post("/snapshot", json={"id": ""}),
         client.post("/rollback", json={}),
         client.get("/nothing"),
+        client.post("/predict/", content=npy(batch(1)[0]), headers=NPY, follow_redirects=False),
         client.delete("/learn"),
         client.get("/status", headers={"Host": "example.org"}),
         client.post("/snapshot", headers={"Origin": "http://example.org"}),
     ]
-    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 10, 404, 405, 403, 403]
+    assert [answer.status_code for answer in answers] == [413, 400, 415, *[400] * 10, 404, 404, 405, 403, 403]
     for answer in answers:
+        assert (answer.headers.get("connection") == "close") == (answer.status_code in (403, 413))  # the rest is unread
         assert answer.json()["error"].startswith("expected ")
         assert "\n" not in answer.json()["error"]
     told = [answers[place].json()["error"] for place in (-4, -3)]
     assert told == [
-        "expected a path that GET /docs lists, got /nothing; check it",
+        "expected a path that GET /docs lists, got /predict/; check it",
         "expected POST for /learn, got DELETE; send that",
     ]
+    assert answers[-3].headers["allow"] == "POST"
     assert client.get("/status").json()["journal"] == before
 
 
@@ -209,6 +214,27 @@ def test_a_client_that_does_not_go_on_is_let_go(service, monkeypatch):
     assert ask_by_hand(service, receive) == [408]
 
 
+def test_an_answer_may_take_longer_than_the_request(service, monkeypatch):
+    from s6mod.serve.door import Door
+    from s6mod.serve.metrics import Counts
+
+    monkeypatch.setattr("s6mod.serve.door.PATIENCE", 0.01)
+    came = []
+
+    async def receive():
+        if came:
+            await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def app(scope, limited, send):
+        for _ in range(2):
+            came.append(await limited())
+
+    scope = {"type": "http", "method": "GET", "path": "/events", "headers": [(b"host", b"127.0.0.1")]}
+    asyncio.run(Door(app, service, None, Counts(), frozenset())(scope, receive, None))
+    assert len(came) == 2
+
+
 def test_who_does_not_go_on_at_the_end_is_told_or_let_go(service):
     async def stuck():
         service.stopping = True
@@ -234,12 +260,66 @@ def test_a_second_signal_ends_it_at_once(service, monkeypatch):
     assert codes == [128 + signal.SIGTERM]
 
 
+def test_no_more_pages_are_live_than_can_be(client, service, monkeypatch):
+    service.stopping = True  # or one that is live has no end
+    monkeypatch.setattr("s6mod.serve.application.WATCHERS", 0)
+    answer = client.get("/events")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "10")
+
+
+def test_a_host_that_no_address_has_is_told(service):
+    from s6mod.serve.run import serve
+
+    with pytest.raises(ConfigError, match="expected a free address"):
+        serve(service, ("a" * 70, 0), "a long token", print)
+
+
 def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
     learn(client, 1)
     learned(service)
     monkeypatch.setattr(service.shown.published, "predict_proba", lambda images: np.full((len(images), 2), np.nan))
     answer = client.post("/predict", content=npy(batch(1)[0]), headers=NPY)
     assert (answer.status_code, answer.json()["error"][-12:]) == (503, "roll it back")
+
+
+def test_requests_that_wait_for_the_journal_leave_room_for_predictions(opened, monkeypatch):
+    from s6mod.serve.application import application
+
+    with opened(limits=Limits(asking=1)) as service:
+        client = testclient.TestClient(application(service), base_url="http://127.0.0.1")
+        learn(client, 1)
+        learned(service)
+        there, go, accept = Event(), Event(), service.accept
+        monkeypatch.setattr(service, "accept", lambda *given: (there.set(), go.wait(60), accept(*given))[-1])
+        with ThreadPoolExecutor(1) as other:
+            waits = other.submit(learn, client, 2)
+            assert there.wait(60)
+            refused = client.get("/status")
+            answered = client.post("/predict", content=npy(batch(1)[0]), headers=NPY)
+            go.set()
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (answered.status_code, waits.result().status_code) == (200, 200)
+
+
+def test_a_name_or_address_of_this_machine_is_as_good_as_another(service):
+    from s6mod.serve.application import application
+
+    hosts = [
+        "localhost:1",
+        "127.0.0.1",
+        "127.0.0.2:8000",
+        "[::1]:8000",
+        "127.0.0.1.example.org",
+        "[2001:db8::1]:80",
+        "",
+    ]
+    client = testclient.TestClient(application(service), base_url="http://127.0.0.1")
+    assert [client.get("/healthz", headers={"Host": host}).status_code for host in hosts] == [200] * 4 + [403] * 3
+
+
+def test_a_head_request_gets_the_answer_of_get_without_its_body(client):
+    answer = client.head("/healthz")
+    assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "22", b"")
 
 
 def test_with_a_token_only_what_tells_nothing_of_the_learner_is_open(service):
@@ -263,7 +343,9 @@ def test_metrics_reference_and_page_tell_what_is_there_and_fetch_nothing(client,
         assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in page
     assert "/rollback" in client.get("/docs").text
-    assert client.get("/openapi.json").json()["paths"].keys() >= {"/predict", "/learn", "/rollback"}
+    told = client.get("/openapi.json").json()["paths"]
+    assert told.keys() >= {"/predict", "/learn", "/rollback"}
+    assert {code for verbs in told.values() for verb in verbs.values() for code in verb["responses"]} == {"200", "4XX"}
 
 
 @pytest.mark.parametrize(("host", "token"), [("0.0.0.0", None), ("::", None), ("example.org", None), ("::1", "short")])
@@ -272,6 +354,20 @@ def test_a_service_that_others_reach_needs_a_token(host, token):
 
     with pytest.raises(ConfigError, match="expected a token"):
         check_address(host, token)
+
+
+def test_there_is_room_for_as_many_connections_as_the_system_allows():
+    import resource
+
+    from s6mod.serve.run import allow_connections
+
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft // 2, hard))
+        allow_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(call, tmp_path):

@@ -100,6 +100,16 @@ def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded():
         of_file(png(), limits=Limits(pixels=100))
 
 
+def test_an_array_of_too_many_pixels_is_refused_before_it_is_resized():
+    with pytest.raises(S6modError, match="expected at most 100 pixels, got 600; shrink the image"):
+        of_file(npy(PIXELS), limits=Limits(pixels=100))
+
+
+def test_more_files_than_images_are_taken_are_refused_before_they_are_decoded():
+    with pytest.raises(S6modError, match="expected at most 1 images, got 2"):
+        images_of(from_files([("x", b"none"), ("y", b"none")], (), None), SIZE, Limits(images=1))
+
+
 @pytest.mark.parametrize("labels", [["a", "b"], [], "a", [1.5], [True], [None], [""], ["\x1b"], ["\ud800"], [2**60]])
 def test_labels_that_are_none_are_refused(labels):
     with pytest.raises(S6modError, match=r"^expected "):

@@ -19,6 +19,7 @@ def test_a_row_is_on_disk_when_it_is_told(journal, tmp_path):
     other = sqlite3.connect(tmp_path / "journal.db")
     assert other.execute("SELECT id, said, images FROM journal").fetchall() == [("one", '["a", "b"]', b"images")]
     assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert journal._ask("PRAGMA synchronous") == [(2,)]  # FULL: a commit waits for the disk
     assert row.answer() == {"id": "one", "number": 1, "images": 2}
 
 
@@ -68,6 +69,19 @@ def test_a_rollback_marks_what_came_after_its_snapshot_and_keeps_it(journal):
         journal.rollback("further", later, "asked")
 
 
+def test_a_rollback_is_there_with_its_marks_or_not_at_all(journal, monkeypatch):
+    to = journal.snapshot("s").number
+    journal.learn("after", ["a"], b"1")
+    ask = journal._ask
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            journal, "_ask", lambda sentence, *values: 1 / 0 if "UPDATE" in sentence else ask(sentence, *values)
+        )
+        with pytest.raises(ZeroDivisionError):
+            journal.rollback("back", to, "asked")
+    assert (journal.rollbacks(), journal.waiting(0)) == ([], 1)
+
+
 def test_of_two_rollbacks_that_wait_the_later_counts(journal):
     first = journal.snapshot("first").number
     second = journal.snapshot("second").number
@@ -77,11 +91,14 @@ def test_of_two_rollbacks_that_wait_the_later_counts(journal):
     assert journal.rollbacks_after(0) == {first}
 
 
-def test_images_are_dropped_but_ids_are_not(journal):
+def test_images_are_dropped_but_ids_and_what_was_unlearned_are_not(journal):
     journal.learn("one", ["a"], b"1")
-    journal.learn("two", ["a"], b"2")
-    journal.drop_images(0, 2)
-    assert (journal.find("one").images, journal.find("two").images) == (None, b"2")
+    to = journal.snapshot("s").number
+    journal.learn("undone", ["a"], b"2")
+    journal.rollback("back", to, "asked")
+    last = journal.learn("last", ["a"], b"3").number
+    journal.drop_images(0, last)
+    assert [journal.find(id).images for id in ("one", "undone", "last")] == [None, b"2", b"3"]
     assert journal.learn("one", ["a"], b"1").number == 1
 
 

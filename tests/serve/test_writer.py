@@ -1,5 +1,7 @@
 import shutil
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -111,6 +113,16 @@ def test_more_classes_than_allowed_are_refused_before_they_are_accepted(opened):
         assert service.journal.last() == 2
 
 
+def test_batches_that_come_at_once_are_checked_one_after_the_other(opened, monkeypatch):
+    with opened(limits=Limits(classes=2)) as service:
+        asked = service.journal.labels_after
+        monkeypatch.setattr(service.journal, "labels_after", lambda number: (asked(number), time.sleep(0.05))[0])
+        images = batch(1)[0][:1]
+        with ThreadPoolExecutor(4) as threads:
+            sent = [threads.submit(service.accept, images, [name], name) for name in "abcd"]
+        assert sum(each.exception() is None for each in sent) == 2
+
+
 def test_a_class_in_another_type_is_refused_before_it_is_accepted(opened, monkeypatch):
     with opened() as service:
         send(service, 1, classes=("0", "b"))
@@ -208,6 +220,134 @@ def test_a_journal_that_cannot_be_tidied_is_a_trouble_and_no_failure(opened, mon
     assert (service.failure, service.trouble) == (None, "database or disk is full")
     assert "no checkpoint: " in capsys.readouterr().err
     assert same_bits(opened.folder, 1)
+
+
+@pytest.mark.parametrize("broken", ["describe", "snapshot", "rollback"])
+def test_a_disk_that_is_full_for_the_journal_stops_no_learning(opened, monkeypatch, capsys, broken):
+    looks, full = [], sqlite3.OperationalError("database or disk is full")
+
+    def fail(*_):
+        looks.append(1)
+        raise full
+
+    with opened(replace(RULES, snapshot_every=2, fall=30)) as service:
+        best = service.take_snapshot("best")["number"]
+        learned(service)
+        with monkeypatch.context() as patched:
+            patched.setattr(service.journal, broken, fail)
+            if broken == "rollback":
+                service.journal.describe(best, {"accuracy": 100.0})
+                patched.setattr(service.state.account, "accuracy", lambda: 10.0)
+            send(service, 1, 2, 3)
+            if broken != "describe":  # it has no effect; else the snapshot is taken again and again
+                learned(service)
+            wait_until(lambda: looks)
+        learned(service)
+    assert (service.failure, service.trouble) == (None, None)
+    assert same_bits(opened.folder, 1, 2, 3)
+
+
+def test_what_became_of_a_batch_is_of_one_moment(opened, monkeypatch):
+    writer = Writer(opened.folder, None, Limits(), RULES)
+    row, find = writer.journal.learn("batch", ["a"], b""), writer.journal.find
+
+    def refused_right_after(id):
+        found = find(id)
+        writer.journal.note(row.number, "why")
+        writer.state = writer.state.at(row.number)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer.journal, "find", refused_right_after)
+        assert writer.batch("batch")["state"] == "waiting"
+    assert writer.batch("batch")["state"] == "refused"
+    writer.stop()
+
+
+def test_a_snapshot_that_the_checkpoint_before_goes_back_to_stays(opened):
+    """A disk that loses power may bring that checkpoint back."""
+    writer = Writer(opened.folder, None, Limits(), replace(RULES, snapshots=1))
+    to = writer.journal.snapshot("to").number
+
+    def there_after_a_checkpoint():
+        while writer._next():
+            pass
+        writer._checkpoint()
+        return to in {row.number for row in writer.journal.snapshots()}, writer.files.snapshot(to).exists()
+
+    assert there_after_a_checkpoint() == (True, True)
+    writer.journal.rollback("back", to, "asked")
+    writer.journal.snapshot("later")
+    assert there_after_a_checkpoint() == (True, True)
+    send(writer, 1)
+    assert there_after_a_checkpoint() == (False, False)
+    writer.stop()
+
+
+def test_a_checkpoint_that_was_not_written_is_none(opened, capsys):
+    writer = Writer(opened.folder, None, Limits(), RULES)
+    send(writer, 1)
+    while writer._next():
+        pass
+    place, writer.files.checkpoint = writer.files.checkpoint, writer.files.journal / "no folder"
+    writer._checkpoint()
+    writer._checkpoint()
+    assert writer.status()["journal"]["checkpoint"] == 0
+    assert capsys.readouterr().err.count(f"no checkpoint: {writer.trouble}") == 1
+    writer.files.checkpoint = place
+    writer._checkpoint()
+    assert (writer.status()["journal"]["checkpoint"], writer.trouble) == (2, None)
+    writer.stop()
+
+
+def test_a_snapshot_that_was_not_written_is_none_unless_a_rollback_waits_for_it(opened):
+    writer = Writer(opened.folder, None, Limits(), RULES)
+    writer._next()  # of the start
+    (opened.folder / "snapshots").rename(opened.folder / "elsewhere")
+    (opened.folder / "snapshots").write_text("in the way")
+    writer.journal.snapshot("first")
+    writer._next()
+    assert [row.id for row in writer.journal.snapshots()] == ["start"]
+    second = writer.journal.snapshot("second").number
+    writer.journal.rollback("back", second, "asked")
+    with pytest.raises(CheckpointError, match="expected to save"):
+        writer._next()
+    assert [row.id for row in writer.journal.snapshots()] == ["start", "second"]
+    writer.stop()
+
+
+def test_no_more_snapshots_wait_than_a_few(opened):
+    writer = Writer(opened.folder, None, Limits(), RULES)  # the one of the start waits too
+    for number in range(7):
+        writer.take_snapshot(f"snapshot {number}")
+    with pytest.raises(RefusedError, match="expected at most 8 snapshots that wait") as told:
+        writer.take_snapshot("another")
+    assert told.value.status == 429
+    writer.stop()
+
+
+def test_who_has_nothing_to_learn_rests(opened, monkeypatch):
+    with opened() as service:
+        send(service, 1)
+        learned(service)
+        looks, after = [], service.journal.after
+        monkeypatch.setattr(service.journal, "after", lambda number: looks.append(1) or after(number))
+        time.sleep(0.2)
+        assert len(looks) < 5
+
+
+def test_images_that_the_checkpoint_before_needs_stay(opened):
+    writer = Writer(opened.folder, None, Limits(), replace(RULES, snapshots=1))
+    found = []
+    for number in (1, 2, 3):
+        send(writer, number)
+        writer.journal.snapshot(f"after {number}")
+        while writer._next():
+            pass
+        writer._checkpoint()
+        found.append([writer.journal.find(f"batch {each}").images is None for each in range(1, number + 1)])
+    writer.stop()
+    assert found == [[False], [True, False], [True, True, False]]
 
 
 def test_old_snapshots_and_images_go(opened):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -40,6 +41,8 @@ _FILES = {"images": {"type": "array", "items": _FILE}}
 _IMAGES = {"images": {"type": "array", "items": {}, "description": "nested lists of numbers, or files in base64"}}
 _IDS = {"predictions": {"type": "array", "items": _TEXT, "description": "ids, in place of images"}}
 _LABELS = {"labels": {"type": "array", "items": {"anyOf": [_TEXT, _NUMBER]}}} | _ID
+_ERROR = {"type": "object", "properties": {"error": _TEXT}, "required": ["error"]}
+_REFUSAL = {"description": "refused, in one sentence", "content": {"application/json": {"schema": _ERROR}}}
 
 
 def _body(fields: dict[str, Any], form: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -68,23 +71,24 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     app = FastAPI(
         title="s6mod", version=__version__, docs_url=None, redoc_url=None, lifespan=until_the_end,
         description="A learner that predicts while it learns. What it has accepted is never lost.",
+        responses={"4XX": _REFUSAL}, redirect_slashes=False,
     )  # fmt: skip
     page = (resources.files("s6mod.serve") / "page.html").read_text(encoding="utf-8")
-    busy = watching = 0
+    busy: Counter[ThreadPoolExecutor] = Counter()
+    watching = 0
 
     async def work(act: Callable[..., Any], *words: Any) -> Any:
         """In another thread, so that nobody waits for it but who asked; not more than a few at once."""
-        nonlocal busy
-        if busy >= service.limits.asking:
+        threads = predicting if act == service.predict else telling
+        if busy[threads] >= service.limits.asking:
             raise RefusedError(
                 429, f"expected at most {service.limits.asking} requests at once, got more; send it again", 1
             )
-        busy += 1
+        busy[threads] += 1
         try:
-            threads = predicting if act == service.predict else telling
             return await asyncio.get_running_loop().run_in_executor(threads, act, *words)
         finally:
-            busy -= 1
+            busy[threads] -= 1
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def show() -> HTMLResponse:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import ipaddress
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from s6mod.serve.service import Service
 from s6mod.serve.settings import RefusedError
 
 OPEN = ("/", "/healthz", "/docs", "/openapi.json")  # paths that need no token: they tell nothing of the learner
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 PATIENCE = 60.0  # seconds in which a request must have come
 UNREAD = (401, 403, 408, 413)  # answers after which the rest of a request is not read
 
@@ -61,6 +61,8 @@ class Door:
                 status = message["status"]
             await send(message)
 
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the server leaves out the body
         headers, path = Headers(scope=scope), scope["path"].removeprefix(scope.get("root_path", ""))
         try:
             self._check(headers, path)
@@ -85,7 +87,7 @@ class Door:
             # A page of another site, open in a browser of this machine, could send requests here.
             host, origin = headers.get("host", ""), headers.get("origin")
             name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-            if name not in LOOPBACK or (origin is not None and origin.partition("://")[2] != host):
+            if not is_loopback(name.strip("[]")) or (origin is not None and origin.partition("://")[2] != host):
                 raise RefusedError(
                     403, "expected a request of this machine, got one of another; set a token for others"
                 )
@@ -103,11 +105,21 @@ class Door:
             raise RefusedError(413, f"expected at most {most:,} bytes, got more; send fewer or smaller images")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def tell_refusals(app: FastAPI) -> None:
     """Whatever goes wrong in a route is told as one sentence, with a status of its own."""
 
     async def tell(request: Request, error: Exception) -> JSONResponse:
-        return _told(_as_refusal(request, error))
+        answer = _told(_as_refusal(request, error))
+        answer.headers.update(getattr(error, "headers", None) or {})  # which verbs there are, of a wrong one
+        return answer
 
     for kind in (S6modError, HTTPException, RequestValidationError, sqlite3.Error, Exception):
         app.add_exception_handler(kind, tell)

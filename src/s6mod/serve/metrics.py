@@ -56,7 +56,7 @@ def _gauges(status: dict[str, Any]) -> list[tuple[str, str, float | None]]:
         ("accuracy_windowed", windowed, status["accuracy"]["windowed"]),
         ("published_age_seconds", "Seconds since a copy that predicts was made.", status["published"]["seconds_ago"]),
         ("failed", "1 if it learns no more.", int(failed)),
-        ("checkpoint_failed", "1 if the latest checkpoint was not written or read.", int(trouble)),
+        ("checkpoint_failed", "1 if the latest checkpoint was not written or read, or the journal not.", int(trouble)),
     ]
     if (journal := status.get("journal")) is not None:
         since = journal["learned"] - journal["checkpoint"]

@@ -1,11 +1,12 @@
 """Start a service and end it in peace: uvicorn around the application, signals, the folder of a new one."""
 
 import gc
-import ipaddress
 import logging
 import os
+import resource
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from s6mod.engine.checkpoint import has_state
 from s6mod.errors import ConfigError
 from s6mod.learner import Learner
 from s6mod.serve.application import application
+from s6mod.serve.door import is_loopback
 from s6mod.serve.service import Service
 from s6mod.serve.state import Account, ServiceFiles, State
 
@@ -44,11 +46,7 @@ def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) ->
 
 def check_address(host: str, token: str | None) -> None:
     """Refuse an address that others reach, without a token."""
-    try:
-        alone = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        alone = host == "localhost"
-    if token is None and not alone:
+    if token is None and not is_loopback(host):
         raise ConfigError(
             f"expected a token for a service that others can reach at {host}, got none; set S6MOD_TOKEN, or use "
             "--host 127.0.0.1"
@@ -64,8 +62,9 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigError(f"expected a free address, got {address[0]}:{address[1]}: {error}; choose --port") from None
+    allow_connections()
     app = application(service, token)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, ws="none",
@@ -92,6 +91,13 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             os._exit(128 + sig)  # the second waits for nobody; it is as a kill, after which nothing is lost
         self.should_exit = self._service.stopping = True
+
+
+def allow_connections() -> None:
+    """As many as the system lets us: each is an open file, and without one left nothing is learned or saved."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS gives no number, and takes none
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def set_threads(number: int | None) -> None:

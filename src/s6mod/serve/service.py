@@ -50,7 +50,7 @@ class Service:
         self.predictions = Predictions(files.predictions if kept else None, most, self.size)
         self.begun = time.time()
         self.failure: str | None = None  # why it learns no more
-        self.trouble: str | None = None  # why the latest checkpoint was not written or read
+        self.trouble: str | None = None  # why the latest checkpoint was not written or read, or the journal not
         self.stopping = False
         self._wake = Event()
         self._thread = Thread(target=self._run, name=self.role)
@@ -69,6 +69,12 @@ class Service:
 
     def _run(self) -> None:
         raise NotImplementedError
+
+    def _tell(self, what: str, trouble: str) -> None:
+        """Say once what does not go, and why; it is tried again."""
+        if trouble != self.trouble:
+            print(f"{what}: {trouble}", file=sys.stderr)
+        self.trouble = trouble
 
     def predict(self, sent: Sent, top: int) -> dict[str, Any]:
         """Labels and probabilities of images, best first."""
@@ -142,10 +148,7 @@ class Reader(Service):
             try:
                 self.shown = shown(read(self.files.checkpoint, self._device))
             except Exception as error:  # half of a copy, little memory: the next look may find it whole
-                trouble = shortly(error)
-                if trouble != self.trouble:
-                    print(f"no newer checkpoint: {trouble}", file=sys.stderr)
-                self.trouble = trouble
+                self._tell("no newer checkpoint", shortly(error))
             else:
                 self._seen, self.trouble = mark, None
 

@@ -14,7 +14,7 @@ class Limits:
     images: int = 256  # of one request
     classes: int = 1000  # of a learner that grows
     waiting: int = 256  # batches that are accepted and not learned yet
-    asking: int = 64  # requests that are worked on or wait for it
+    asking: int = 64  # predictions that are worked on or wait for it, and as many other requests
     kept: int = 10_000  # predictions whose images are kept for a label that may come
 
 

@@ -116,10 +116,10 @@ class Writer(Service):
 
     def batch(self, id: str) -> dict[str, Any]:
         """What has become of a batch."""
-        row = self.journal.find(id)
+        number, row = self.state.number, self.journal.find(id)  # in this order: a row up to there has its note
         if row is None or row.kind != "learn":
             raise RefusedError(404, f"expected the id of a batch, got {id[:40]!r}; check it")
-        learned = row.number <= self.state.number
+        learned = row.number <= number
         fate = "unlearned" if row.unlearned else "refused" if row.note else "learned" if learned else "waiting"
         return {**row.answer(), "state": fate, **({"why": row.note} if row.note else {})}
 
@@ -200,7 +200,11 @@ class Writer(Service):
             while time.monotonic() < end:
                 self._wake.clear()
                 ending = self.stopping  # both before the look, so that nothing is missed that comes meanwhile
-                busy = self._next()
+                try:
+                    busy = self._next()
+                except sqlite3.OperationalError as error:  # a full disk, another's lock: the row is still the next
+                    busy = False
+                    self._tell("the journal cannot be used", str(error))
                 self._publish_if_due(busy)
                 if time.monotonic() - self._saved_at >= self.rules.checkpoint_seconds:
                     self._checkpoint()
@@ -243,7 +247,7 @@ class Writer(Service):
         else:
             account.count(row.number, row.said, learner.classes, hits)
             if self.rules.snapshot_every and learner.steps % self.rules.snapshot_every == 0:
-                with suppress(RefusedError):  # a client has taken the id
+                with suppress(RefusedError, sqlite3.OperationalError):  # a client has taken the id; the disk is full
                     self.journal.snapshot(f"by itself at row {row.number}")
         self.state = self.state.at(row.number)
         self.step_seconds += 0.1 * (time.monotonic() - begin - self.step_seconds)
@@ -304,8 +308,7 @@ class Writer(Service):
             before, self.saved, self.trouble = self.saved, self.state.number, None
             self._tidy(before)
         except (CheckpointError, sqlite3.Error) as error:  # the journal has it all; the next one may succeed
-            self.trouble = str(error)
-            print(f"no checkpoint: {error}", file=sys.stderr)
+            self._tell("no checkpoint", str(error))
         self._saved_at = time.monotonic()
 
     def _tidy(self, before: int) -> None:
@@ -321,7 +324,7 @@ class Writer(Service):
                     self.journal.note(row.number, "removed")
             kept = {row.number for row in self.journal.snapshots()}
         for folder in self.files.snapshots.glob("*"):
-            if folder.name.isdecimal() and int(folder.name) <= before and int(folder.name) not in kept | needed:
+            if folder.name.isdecimal() and int(folder.name) not in kept | needed:
                 with suppress(OSError):
                     shutil.rmtree(folder)
         oldest = min(kept | needed | {before})
