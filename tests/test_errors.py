@@ -11,6 +11,7 @@ from s6mod.errors import ResourceError, memory_for
         RuntimeError("unable to mmap 93704 bytes from file </a.part>: Cannot allocate memory (12)"),
         RuntimeError("could not create a primitive"),  # oneDNN's way to say so
         RuntimeError("can't start new thread"),  # no room for its stack
+        SystemError("error return without exception set"),  # NumPy's sums
     ],
 )
 def test_memory_that_runs_out_is_told_with_what_to_do(error):

@@ -7,10 +7,12 @@ traceback and exits with 2; anything else that is raised is a bug in this packag
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# How torch and Python say that memory is not there, on a CPU or a GPU, or that nobody could have so much.
+# How torch and Python say that memory is not there, on a CPU or a GPU, or that nobody could have so much. The last
+# two are what Python says of C code, such as NumPy's, that got none and did not tell.
 _SHORT = (
     "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory",
     "storage size calculation overflowed", "could not create a primitive", "can't start new thread",
+    "error return without exception set", "returned null without setting an exception",
 )  # fmt: skip
 
 
@@ -54,7 +56,7 @@ def memory_for(what: str, advice: str) -> Iterator[None]:
     """If memory runs out meanwhile, say for what, and what to do."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, SystemError) as error:
         said = str(error).partition("\n")[0]
         short = isinstance(error, MemoryError) or any(words in said.lower() for words in _SHORT)
         if isinstance(error, S6modError) or not short:
