@@ -1,5 +1,6 @@
 """A real SLURM of one node, where its packages are installed: preemption with a grace time, and what sbatch refuses."""
 
+import signal
 import threading
 import time
 
@@ -20,24 +21,25 @@ def cluster(monkeypatch):
 
 
 class Preempt(threading.Thread):
-    """Lets a job of higher rank take the node once a run has a checkpoint; then lets the first go on at once."""
+    """Lets a job of higher rank take the node once the run has stopped; then lets the first go on at once."""
 
-    def __init__(self, cluster, folder):
+    def __init__(self, cluster, stopped):
         super().__init__(daemon=True)
-        self.cluster, self.folder, self.states = cluster, folder, []
+        self.cluster, self.stopped, self.states = cluster, stopped, []
         self.start()
 
     def run(self):
-        while not (self.folder / "checkpoint" / "state.json").exists():
-            time.sleep(0.05)
+        self.stopped.join()
         self.cluster.call("sbatch", "--partition=high", "--output=/dev/null", "--wait", "--wrap=sleep 2")
         while not self.states or self.states[-1] != "RUNNING":
-            self.cluster.call("scontrol", "update", "JobId=1", "StartTime=now")  # SLURM lets it wait for two minutes
             self.states.append(self.cluster.call("squeue", "--noheader", "--jobs=1", "--format=%T").strip())
+            self.cluster.call("scontrol", "update", "JobId=1", "StartTime=now")  # SLURM lets it wait for two minutes
             time.sleep(0.5)
 
 
-def test_a_job_that_is_preempted_saves_and_goes_on_later_with_the_same_bits(tmp_path, grid, log, cluster, monkeypatch):
+def test_a_job_that_is_preempted_saves_and_goes_on_later_with_the_same_bits(
+    tmp_path, grid, log, cluster, monkeypatch, strike
+):
     from s6mod.experiments.launch_slurm import SlurmLauncher
 
     monkeypatch.setattr(grid, "cells", ["er"], raising=False)
@@ -48,7 +50,8 @@ def test_a_job_that_is_preempted_saves_and_goes_on_later_with_the_same_bits(tmp_
         )
     out = tmp_path / "slurm"
     todo = grid.jobs(out)
-    preempt = Preempt(cluster, todo[0].folder)
+    # The run stands still until SLURM preempts it: the first signal of a preemption lets a stopped process go on.
+    preempt = Preempt(cluster, strike(todo[0].folder, signal.SIGSTOP))
     launcher = SlurmLauncher.checked(out, "cpu", False, 30, ["partition=low"], workers=1, at_once=None, retries=0)
     outcome = launcher.launch(todo, log)
     assert outcome.failures == {}, cluster.why()
