@@ -114,26 +114,21 @@ class _TimeFirstScan(torch.autograd.Function):
     def forward(ctx: Any, u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, keep: bool) -> Tensor:
         A = A.transpose(1, 2).contiguous()  # (K, N, d)
         dt_, x_, B_, C_ = _rows(dt), _rows(dt * u), _columns(B), _rows(C)
-        batch, steps, directions, d = u.shape
-        states = steps if keep else 1  # without gradient the latest state is enough
-        h = u.new_empty(states, batch, directions, A.shape[1], d)
-        y = u.new_empty(steps, batch, directions, 1, d)
-        decay = torch.empty_like(h[0])
+        h = x_[0] * B_[0]  # (B, K, N, d)
+        states, y = [h], [C_[0] @ h]
+        for t in range(1, len(x_)):
+            h = torch.mul(dt_[t], A).exp_().mul_(h).addcmul_(x_[t], B_[t])
+            y.append(C_[t] @ h)
+            if keep:
+                states.append(h)
 
-        latest = torch.mul(x_[0], B_[0], out=h[0])
-        torch.matmul(C_[0], latest, out=y[0])
-        for t in range(1, steps):
-            torch.mul(dt_[t], A, out=decay).exp_()
-            latest = torch.mul(decay, latest, out=h[t % states]).addcmul_(x_[t], B_[t])
-            torch.matmul(C_[t], latest, out=y[t])
-
-        ctx.save_for_backward(u, dt, A, dt_, x_, B_, C_, h)
-        return _batch_first(y)
+        ctx.save_for_backward(u, dt, A, dt_, x_, B_, C_, *states)
+        return _batch_first(torch.stack(y))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        u, dt, A, dt_, x_, B_, C_, h = ctx.saved_tensors
+        u, dt, A, dt_, x_, B_, C_, *h = ctx.saved_tensors
         grad_y = _rows(grad)
         grad_x, grad_dt = torch.empty_like(x_), torch.zeros_like(dt_)
         grad_B, grad_C = torch.empty_like(B_), torch.empty_like(B_)
