@@ -197,19 +197,18 @@ def test_the_page_on_runs_lists_what_a_run_writes():
 
 def test_the_page_on_design_lists_every_room():
     page = ROOT / "docs" / "explanation" / "design.md"
-    listed = re.findall(r"^      (\w+(?:\.py|/)) ", page.read_text(), re.MULTILINE)
+    listed = [row[0] for row in table_after(page.read_text(), "## Rooms")]
     package = ROOT / "src" / "s6mod"
     rooms = [f"{room.parent.name}/" for room in package.glob("*/__init__.py")]
     assert sorted(listed) == sorted(rooms + [file.name for file in package.glob("[a-z]*.py")])
 
 
-def test_the_picture_of_the_layers_is_the_contract_that_lint_holds():
+def test_the_table_of_the_layers_is_the_contract_that_lint_holds():
     page = (ROOT / "docs" / "explanation" / "design.md").read_text()
-    picture = [line[4:62].split() for line in page.partition("## Layers")[2].splitlines() if line.startswith("    ")]
-    picture = picture[: picture.index(["helpers"])]
+    table = [re.findall(r"\w+|:", rooms) for rooms, _ in table_after(page, "## Layers")]
     [contract] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     *layers, _, _ = contract["layers"]  # the helpers; the version
-    assert picture == [layer.replace("|", "").split() for layer in layers]
+    assert table == [*(layer.replace("|", "").split() for layer in layers), ["helpers"]]
 
 
 def test_the_page_on_design_lists_every_verb_of_a_method_and_says_which_must_be_written():
@@ -272,6 +271,13 @@ def test_the_notebooks_are_what_the_tutorials_say():
 def anchors(page):
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_bold_word_ends_in_the_paragraph_in_which_it_begins(page):
+    text = re.sub(r"^```.*?^```$|^    .*?$|`[^`]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    paragraphs = re.split(r"\n\s*\n|\n\* ", text)
+    assert [paragraph for paragraph in paragraphs if paragraph.count("**") % 2] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
