@@ -20,7 +20,7 @@ from s6mod.errors import InputError, S6modError
 from s6mod.serve.decode import Sent, images_of
 from s6mod.serve.predictions import Predictions
 from s6mod.serve.settings import Limits, RefusedError
-from s6mod.serve.shown import names_of, picture, shown
+from s6mod.serve.shown import picture, shown
 from s6mod.serve.state import ServiceFiles, State, read
 
 MOST_TOP = 100  # labels of a prediction
@@ -89,7 +89,7 @@ class Service:
         shares = np.asarray(published.predict_proba(images))  # (N, classes)
         if not np.isfinite(shares).all():
             raise RefusedError(503, "expected finite probabilities, got others: the learner has diverged; roll it back")
-        names = names_of(published.classes)
+        names = published.classes.columns
         best = (-shares).argsort(1, kind="stable")[:, :top]
         answers = [
             [{"label": names[c], "probability": round(float(share[c]), 6)} for c in order]
