@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from s6mod.cli import options
-from s6mod.cli.app import app
+from s6mod.cli.app import app, leave
 from s6mod.cli.options import HOW, WHAT
 from s6mod.errors import ConfigError
 from s6mod.files import usable
@@ -94,6 +94,4 @@ def serve(
     if not read_only and run.prepare(folder, make, (size, size)):
         typer.echo(f"a new service in {folder}", err=True)
     service = Reader(folder, device, limits) if read_only else Writer(folder, device, limits, rules)
-    code = run.serve(service, (host, port), token, lambda address: typer.echo(address, err=False))
-    if code:
-        raise typer.Exit(code)
+    leave(run.serve(service, (host, port), token, typer.echo), [])
