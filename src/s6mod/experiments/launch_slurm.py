@@ -35,13 +35,7 @@ STOP_SECONDS = 60.0
 REFUSALS, REFUSED_SECONDS = 6, 5.0  # a job that has ended counts against limits until SLURM has cleared it away
 LOG = "local.log"  # what submitit's processes say where there is no SLURM
 SENT = "_submitted.pkl"  # submitit's file of a job, after its id
-LIVE = (
-    "PENDING",
-    "RUNNING",
-    "REQUEUED",
-    "COMPLETING",
-    "SUSPENDED",
-)  # states of jobs that have not ended
+LIVE = ("PENDING", "RUNNING", "REQUEUED", "COMPLETING", "SUSPENDED")  # states of jobs that have not ended
 
 
 @dataclass(frozen=True)
