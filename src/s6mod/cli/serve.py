@@ -1,6 +1,5 @@
 """``s6mod serve``: a learner as a service."""
 
-import importlib.util
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ import typer
 from s6mod.cli import options
 from s6mod.cli.app import app, leave
 from s6mod.cli.options import HOW, WHAT
-from s6mod.errors import ConfigError
+from s6mod.errors import require_installed
 from s6mod.files import usable
 from s6mod.serve.settings import Limits, Rules
 
@@ -69,8 +68,7 @@ def serve(
     --set is for a new service.
     """
     for module in ("fastapi", "uvicorn", "python_multipart"):
-        if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"expected {module} for a service, got none installed; run: pip install -e '.[serve]'")
+        require_installed(module, "a service", "serve")
     from s6mod.config import assign
     from s6mod.learner import Learner
     from s6mod.serve import run

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from s6mod.errors import ConfigError
-from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
+from s6mod.errors import ConfigError, require_installed
+from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, wants_gpu
 from s6mod.experiments.costs import cores
 from s6mod.experiments.launch import Outcome, Watch
 from s6mod.experiments.sweep import Job
@@ -55,7 +55,7 @@ class SlurmLauncher:
         cls, out: Path, device: str, heavy: bool, minutes: int | None, sbatch: Sequence[str], **how: Any
     ) -> "SlurmLauncher":
         """``heavy``: the presets want GPUs, so ``--device auto`` asks SLURM for them. ``sbatch``: KEY=VALUE each."""
-        require("submitit", "slurm")
+        require_installed("submitit", "--on slurm", "slurm")
         import submitit
 
         if shutil.which("srun") and not shutil.which("sbatch"):  # submitit looks for srun alone

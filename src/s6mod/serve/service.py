@@ -16,7 +16,7 @@ import numpy as np
 from s6mod._version import __version__
 from s6mod.data.images import RESIZING
 from s6mod.engine.checkpoint import STATE
-from s6mod.errors import InputError, S6modError
+from s6mod.errors import InputError, shortly
 from s6mod.serve.decode import Sent, images_of
 from s6mod.serve.predictions import Predictions
 from s6mod.serve.settings import Limits, RefusedError
@@ -27,12 +27,6 @@ MOST_TOP = 100  # labels of a prediction
 LATEST = 24  # predictions that are shown
 KEPT_BYTES = 128 * 2**20  # of images of predictions
 PAUSE = 1.0  # seconds between two looks of a reader
-
-
-def shortly(error: BaseException) -> str:
-    """Why something failed."""
-    said = str(error).partition("\n")[0]
-    return said if isinstance(error, S6modError) else f"{type(error).__name__}: {said}"
 
 
 class Service:
