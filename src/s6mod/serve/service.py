@@ -25,7 +25,7 @@ from s6mod.serve.state import ServiceFiles, State, read
 
 MOST_TOP = 100  # labels of a prediction
 LATEST = 24  # predictions that are shown
-KEPT_BYTES = 128 * 2**20  # of images of predictions
+KEPT, KEPT_BYTES = 10_000, 128 * 2**20  # predictions, and bytes of their images, for a label that may come
 PAUSE = 1.0  # seconds between two looks of a reader
 
 
@@ -40,7 +40,7 @@ class Service:
     def __init__(self, files: ServiceFiles, state: State, limits: Limits, kept: bool) -> None:
         """With ``kept`` predictions outlive the process."""
         self.files, self.limits, self.size, self.shown = files, limits, state.size, shown(state)
-        most = max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size))))
+        most = max(1, min(KEPT, KEPT_BYTES // (3 * prod(self.size))))
         self.predictions = Predictions(files.predictions if kept else None, most, self.size)
         self.begun = time.time()
         self.failure: str | None = None  # why it learns no more
