@@ -8,9 +8,9 @@ from typing import IO, cast
 
 import numpy as np
 
-from s6mod.data.arrays import as_labels
+from s6mod.data.arrays import as_labels, read_from
 from s6mod.data.source import Block, Source, Split, rows_of_block
-from s6mod.errors import DataError, InputError
+from s6mod.errors import DataError
 
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
@@ -32,10 +32,8 @@ def _split(folder: Path, prefix: str) -> Split:
         (count,) = _header(stream, labels, 1)
         content = _read(stream, count, labels)
         _expect_end(stream, labels)
-    try:
+    with read_from(labels):
         ids = as_labels(np.frombuffer(content, np.uint8), len(CLASS_NAMES)).numpy()
-    except InputError as error:
-        raise DataError(f"{labels}: {error}") from None
 
     def blocks() -> Iterator[Block]:
         with _open(images) as stream:
