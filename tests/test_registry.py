@@ -142,7 +142,7 @@ def test_a_plug_in_is_imported_when_a_name_is_not_known_without_it(install):
 
 def test_commands_and_other_processes_know_what_a_plug_in_registers(install):
     folder = install(MODULE)
-    command = [sys.executable, "-m", "s6mod.cli", "train", "--method", "mine", "--branch", "doubt", "--show-config"]
+    command = [sys.executable, "-m", "s6mod", "train", "--method", "mine", "--branch", "doubt", "--show-config"]
     path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout

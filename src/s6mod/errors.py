@@ -4,6 +4,7 @@ Each message is one sentence: what was expected, what came, what to do. The comm
 traceback and exits with 2; anything else that is raised is a bug in this package.
 """
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,6 +32,12 @@ class S6modError(Exception):
         return printable(super().__str__())
 
 
+def shortly(error: BaseException) -> str:
+    """What an error says, in one line; after its kind, unless it is one of ours."""
+    said = str(error).strip().partition("\n")[0]
+    return said if isinstance(error, S6modError) else f"{type(error).__name__}: {said}"
+
+
 class InputError(S6modError, ValueError):
     """Images, labels or a call order that a learner cannot take."""
 
@@ -49,6 +56,12 @@ class CheckpointError(S6modError):
 
 class ResourceError(S6modError, MemoryError):
     """Memory that is not there."""
+
+
+def require_installed(module: str, purpose: str, extra: str) -> None:
+    """Refuse, before any work is done, where a package of an extra is missing."""
+    if importlib.util.find_spec(module) is None:
+        raise ConfigError(f"expected {module} for {purpose}, got none installed; run: pip install -e '.[{extra}]'")
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def test_branch_features_are_those_that_its_head_reads(runs):
     run = open_run(runs["er+s6mod"], "cpu")
     images = run.dataset.test_images[:20]
     branch = run.learner.peers[0].branch
-    [outputs] = run.predictor().outputs(images)
+    [outputs] = run.learner.predictor().outputs(images)
     mu = spaces(run, images).branch
     assert torch.allclose(mu.norm(dim=1), torch.ones(20), atol=1e-5)
     assert torch.equal(branch.etf(mu), branch.scores(outputs[0].feature_map))

@@ -20,7 +20,7 @@ def photos(file, seed=0):
 def tune(tmp_path, monkeypatch, call):
     """Call the command as far as its workers; exit code, what it says, and the tuning that they are given."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("s6mod.tuning.search.require_optuna", lambda: None)
+    monkeypatch.setattr("s6mod.tuning.search.require_installed", lambda *_: None)
     best = SimpleNamespace(best_trial=SimpleNamespace(number=0), best_value=1.0)
     monkeypatch.setattr("s6mod.tuning.search.open_study", lambda tuning: best)
     monkeypatch.setattr("s6mod.tuning.search.write_outcome", lambda tuning, study: tuning.folder / "preset.yaml")

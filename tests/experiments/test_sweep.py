@@ -11,7 +11,7 @@ from s6mod.errors import ConfigError
 from s6mod.experiments.costs import _table, cost
 from s6mod.experiments.plan import span
 from s6mod.experiments.progress import SweepDisplay
-from s6mod.experiments.sweep import SweepConfig, make_sweep, numbers, read_sweep
+from s6mod.experiments.sweep import SweepConfig, compose_sweep, make_sweep, numbers
 from s6mod.methods import methods
 from s6mod.runs.cells import parse
 from s6mod.runs.completion import complete
@@ -77,7 +77,7 @@ def test_cells_of_one_line_of_the_plan_may_cost_differently(call, tmp_path, monk
 def test_a_file_and_the_command_line_say_the_same(tmp_path):
     file = tmp_path / "grid.yaml"
     file.write_text("cells: [er, er+s6mod]\ndata: digits\nmemory: 50\nseeds: 0-2\nset: {stream: {tasks: 2}}\n")
-    by_file = make_sweep(read_sweep(file), [], {}, tmp_path, scan([]))
+    by_file = make_sweep(compose_sweep([str(file)], {}), [], {}, tmp_path, scan([]))
     typed = SweepConfig(cells=["er,er+s6mod"], data="digits", memory=50, seeds=[0, 1, 2])
     by_hand = make_sweep(typed, ["stream.tasks=2"], {"engine": {"device": "cpu"}}, tmp_path, scan([]))
     assert [job.folder for job in by_file.jobs] == [job.folder for job in by_hand.jobs]

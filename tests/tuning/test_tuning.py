@@ -146,11 +146,11 @@ def test_the_cost_is_that_of_the_first_tasks_of_every_trial_and_seed():
 
 
 def test_without_optuna_the_install_command_is_named(monkeypatch):
-    from s6mod.tuning.study import require_optuna
+    from s6mod.tuning.search import compose_tuning
 
     monkeypatch.setattr("importlib.util.find_spec", lambda library: None)
     with pytest.raises(ConfigError, match=r"run: pip install -e '\.\[hpo\]'"):
-        require_optuna()
+        compose_tuning(["er"], [], [], {})
 
 
 # --- own data ---------------------------------------------------------------------------------------------------

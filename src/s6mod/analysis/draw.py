@@ -13,7 +13,7 @@ from typing import Any
 
 from s6mod.analysis.study import Drawing
 from s6mod.decimals import round_number
-from s6mod.report.picture import require_matplotlib
+from s6mod.report.picture import new_picture, require_matplotlib
 from s6mod.report.svg import COLOURS as PALETTE
 from s6mod.report.svg import short
 
@@ -58,16 +58,13 @@ class Canvas:
 
 
 @contextmanager
-def canvas(rows: int, columns: int, height: float, width: float = WIDTH, **options: Any) -> Iterator[Canvas]:
+def canvas(rows: int, columns: int, height: float, **options: Any) -> Iterator[Canvas]:
     """A figure of ``rows`` x ``columns`` panels; finish it with ``done`` before the style is put back."""
     require_matplotlib()
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_picture(WIDTH, height)
         yield Canvas(figure, figure.subplots(rows, columns, squeeze=False, **options))
 
 

@@ -175,7 +175,7 @@ class _Summary:
 def spaces(run: Opened, images: Tensor) -> Spaces:
     """Features of images in eval mode; those of two peers are averaged, as predictions by the nearest mean do."""
     chunks: list[list[Tensor]] = []
-    predictor = run.predictor()
+    predictor = run.learner.predictor()
     for outputs in predictor.outputs(images):
         parts = [torch.stack([_deepest(out.features).float() for out in outputs]).mean(0)]
         own = [

@@ -60,7 +60,7 @@ def study_inside(folder: Path, device: str = "auto", data_root: str | None = Non
 
 
 def _branch(run: Opened) -> S6MOD:
-    branch = run.predictor().peers[0].branch  # the one that predicts
+    branch = run.learner.predictor().peers[0].branch  # the one that predicts
     if not isinstance(branch, S6MOD):
         raise ConfigError(f"expected a run with S6MOD, got {run.config.cell} in {run.folder}; choose another")
     return branch
@@ -145,7 +145,7 @@ def delta_similarity(delta: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 def between_classes(run: Opened, branch: S6MOD) -> Drawing:
     """Similarity of Delta in memory, and distance of prototypes."""
     images, labels = run.memory()
-    maps = [outputs[0].feature_map for outputs in run.predictor().outputs(images)]
+    maps = [outputs[0].feature_map for outputs in run.learner.predictor().outputs(images)]
     delta = torch.cat([branch.look(part)[1].cpu() for part in maps])
     order = list(run.plan.class_order)
     similarity = delta_similarity(delta, labels, run.dataset.num_classes)[order][:, order].numpy()
@@ -180,7 +180,7 @@ def between_classes(run: Opened, branch: S6MOD) -> Drawing:
 def _entropies(run: Opened, branch: S6MOD) -> dict[str, Array]:
     """Mean entropy in nats of P and Q on the test images of each class, in stream order."""
     parts: dict[str, list[Tensor]] = {"P": [], "Q": []}
-    for outputs in run.predictor().outputs(run.dataset.test_images):
+    for outputs in run.learner.predictor().outputs(run.dataset.test_images):
         for name, logits in (("P", outputs[0].logits), ("Q", branch.scores(outputs[0].feature_map))):
             log = F.log_softmax(logits.float(), dim=1)
             parts[name].append(-(log.exp() * log).sum(1).cpu())

@@ -12,7 +12,6 @@ from torch import Tensor
 from s6mod.config import merge
 from s6mod.data import DataConfig, Dataset, StreamPlan
 from s6mod.engine.checkpoint import Tree, fitting, has_state, read_state
-from s6mod.engine.evaluate import Predictor
 from s6mod.errors import CheckpointError
 from s6mod.files import parse_json, plain_file, read_json
 from s6mod.learner import Learner
@@ -35,10 +34,6 @@ class Opened:
     def label(self) -> str:
         """Method and branch."""
         return self.config.cell.split("/")[0]
-
-    def predictor(self) -> Predictor:
-        """Passes of all images through all peers, in large batches."""
-        return self.learner.predictor()
 
     def records(self) -> list[dict[str, Any]]:
         """What it recorded on its way."""

@@ -4,6 +4,7 @@ Lines in the figures are means over seeds, bands one standard deviation; interva
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from s6mod.analysis.draw import DASHES, GREY, Canvas, band, canvas, legend_below, level
@@ -36,30 +37,22 @@ def _place(whole: Cell) -> str:
 # --- weights --------------------------------------------------------------------------------------------------
 
 
-def _weight(name: Literal["alpha", "beta"]) -> Callable[[Cell, Sequence[float] | None], Question]:
-    def ask(whole: Cell, values: Sequence[float] | None) -> Question:
-        if name == "beta":
-            expect(whole, "variant", "paper", "as plus has no L_Cont")
-        chosen = sorted({*map(float, values or WEIGHTS[name]), branch_option(whole, name)})
-        cells = {whole.method: whole.base}
+def _weight(name: Literal["alpha", "beta"], whole: Cell, values: Sequence[float] | None) -> Question:
+    if name == "beta":
+        expect(whole, "variant", "paper", "as plus has no L_Cont")
+    chosen = sorted({*map(float, values or WEIGHTS[name]), branch_option(whole, name)})
+    cells = {whole.method: whole.base}
+    for value in chosen:
+        cells[f"{name} = {value:g}"] = whole.but(f"{name}={value}")
+    if name == "alpha":  # the weight of L_Diff, which the control has too
         for value in chosen:
-            cells[f"{name} = {value:g}"] = whole.but(f"{name}={value}")
-        if name == "alpha":  # the weight of L_Diff, which the control has too
-            for value in chosen:
-                cells[f"confidence, alpha = {value:g}"] = whole.with_branch("confidence").but(f"alpha={value}")
-        figures = {f"{name} = {value}": pair for value, pair in paper_figures(name, whole).items()}
-
-        def answer(found: FoundRuns) -> Study:
-            return _sensitivity(found, name, chosen)
-
-        return Question(
-            slug(name, whole.name), f"Sensitivity to {name}: {_place(whole)}", whole, cells, answer, figures
-        )
-
-    return ask
+            cells[f"confidence, alpha = {value:g}"] = whole.with_branch("confidence").but(f"alpha={value}")
+    figures = {f"{name} = {value}": pair for value, pair in paper_figures(name, whole).items()}
+    title, answer = f"Sensitivity to {name}: {_place(whole)}", partial(_sensitivity, name, chosen)
+    return Question(slug(name, whole.name), title, whole, cells, answer, figures)
 
 
-def _sensitivity(found: FoundRuns, name: str, chosen: list[float]) -> Study:
+def _sensitivity(name: str, chosen: list[float], found: FoundRuns) -> Study:
     method = found.question.whole.method
     loss, other = ("L_Diff", "beta") if name == "alpha" else ("L_Cont", "alpha")
     series = {f"{method} + S6MOD": [f"{name} = {value:g}" for value in chosen]}
@@ -98,14 +91,11 @@ def _patterns(whole: Cell, values: Sequence[float] | None) -> Question:
         cells[f"N = {count}, routing"] = routed = whole.but(f"num_patterns={count}")
         cells[f"N = {count}, all active"] = routed.but(f"fixed_patterns={count}")
 
-    def answer(found: FoundRuns) -> Study:
-        return _pattern_number(found, counts)
-
     title = f"Number of patterns: {_place(whole)}"
-    return Question(slug("patterns", whole.name), title, whole, cells, answer, {})
+    return Question(slug("patterns", whole.name), title, whole, cells, partial(_pattern_number, counts), {})
 
 
-def _pattern_number(found: FoundRuns, counts: list[int]) -> Study:
+def _pattern_number(counts: list[int], found: FoundRuns) -> Study:
     """The paper's four panels: N-Acc and AF against N, without and with routing; the other row in grey."""
     kinds = {"all active": "all N patterns active", "routing": "class-conditional routing"}
     metrics: tuple[Metric, Metric] = ("learning_accuracy", "forgetting")
@@ -197,8 +187,8 @@ def forgetting_over_tasks(matrix: AccuracyMatrix, method: str) -> list[float]:
 
 
 STUDIES: dict[str, Callable[[Cell, Sequence[float] | None], Question]] = {
-    "alpha": _weight("alpha"),
-    "beta": _weight("beta"),
+    "alpha": partial(_weight, "alpha"),
+    "beta": partial(_weight, "beta"),
     "patterns": _patterns,
     "routing": _routing,
 }

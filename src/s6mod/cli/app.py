@@ -94,16 +94,12 @@ def run() -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal without a ± must not cost a result; stderr never fails
     spin_briefly()
     keep_freed_memory()
-    warnings.showwarning = _warn
+    warnings.showwarning = lambda message, *_, **__: warn_of([str(message)])
     sys.argv[0] = "s6mod"  # so that records name the command whichever way it was started
     try:
         app(prog_name="s6mod")
     except S6modError as error:
         _complain(str(error), getattr(error, "exit_code", 2))
-
-
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    warn_of([str(message)])
 
 
 def _shown(text: str) -> str:

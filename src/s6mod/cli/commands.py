@@ -7,7 +7,6 @@ import s6mod.cli
 from s6mod.cli.app import app, run
 
 for _module in pkgutil.iter_modules(s6mod.cli.__path__):
-    if _module.name != "__main__":
-        importlib.import_module(f"s6mod.cli.{_module.name}")
+    importlib.import_module(f"s6mod.cli.{_module.name}")
 
 __all__ = ["app", "run"]

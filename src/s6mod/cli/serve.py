@@ -1,6 +1,5 @@
 """``s6mod serve``: a learner as a service."""
 
-import importlib.util
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from s6mod.cli import options
-from s6mod.cli.app import app
+from s6mod.cli.app import app, leave
 from s6mod.cli.options import HOW, WHAT
-from s6mod.errors import ConfigError
+from s6mod.errors import require_installed
 from s6mod.files import usable
 from s6mod.serve.settings import Limits, Rules
 
@@ -69,8 +68,7 @@ def serve(
     --set is for a new service.
     """
     for module in ("fastapi", "uvicorn", "python_multipart"):
-        if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"expected {module} for a service, got none installed; run: pip install -e '.[serve]'")
+        require_installed(module, "a service", "serve")
     from s6mod.config import assign
     from s6mod.learner import Learner
     from s6mod.serve import run
@@ -94,6 +92,4 @@ def serve(
     if not read_only and run.prepare(folder, make, (size, size)):
         typer.echo(f"a new service in {folder}", err=True)
     service = Reader(folder, device, limits) if read_only else Writer(folder, device, limits, rules)
-    code = run.serve(service, (host, port), token, lambda address: typer.echo(address, err=False))
-    if code:
-        raise typer.Exit(code)
+    leave(run.serve(service, (host, port), token, typer.echo), [])

@@ -1,8 +1,7 @@
 """``s6mod sweep``: any set of cells and seeds, planned or run."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -13,14 +12,6 @@ from s6mod.cli.options import HOW, WHAT
 from s6mod.cli.table import tell_left_out
 
 CLUSTER = "On a cluster"
-
-
-class Place(StrEnum):
-    """Where runs are run."""
-
-    local = "local"
-    ray = "ray"
-    slurm = "slurm"
 
 
 What = Annotated[
@@ -59,7 +50,7 @@ Retries = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-On = Annotated[Place, typer.Option(help="Where to run.", rich_help_panel=CLUSTER)]
+On = Annotated[Literal["local", "ray", "slurm"], typer.Option(help="Where to run.", rich_help_panel=CLUSTER)]
 Address = Annotated[
     str | None, typer.Option(help="Of a Ray: HOST:PORT or auto (default: start one here).", rich_help_panel=CLUSTER)
 ]
@@ -93,7 +84,7 @@ def sweep(
     track: options.Track = None,
     yes: options.Yes = False,
     quiet: options.Quiet = False,
-    on: On = Place.local,
+    on: On = "local",
     address: Address = None,
     time_limit: TimeLimit = None,
     sbatch: Sbatch = None,

@@ -4,7 +4,8 @@ This is the door: whatever passes is uint8 (N, 3, H, W) and int64 (N,), whatever
 sentence. What the arrays mean together (a data set) is not decided here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from s6mod.errors import InputError
+from s6mod.errors import DataError, InputError
 
 Images: TypeAlias = Tensor | npt.NDArray[Any]
 Labels: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int]
@@ -84,6 +85,15 @@ def as_labels(
         known = "from 0 on" if num_classes is None else f"in 0..{num_classes - 1}"
         raise InputError(f"expected labels {known}, got {given[position].item()} at position {position}; {todo}")
     return labels
+
+
+@contextmanager
+def read_from(where: object) -> Iterator[None]:
+    """Images or labels that are refused meanwhile are the data's fault there."""
+    try:
+        yield
+    except InputError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
 def _as_tensor(x: Any, what: str, todo: str) -> Tensor:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from s6mod.data.arrays import as_labels
+from s6mod.data.arrays import as_labels, read_from
 from s6mod.data.pickles import as_text, read_pickle
 from s6mod.data.source import Block, Source, Split
-from s6mod.errors import DataError, InputError
+from s6mod.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,8 @@ def _read_batch(path: Path, layout: Layout) -> Block:
         raise DataError(
             f"expected rows of 3072 pixels in {path}, got an array of shape {pixels.shape}; fetch the official file"
         )
-    try:
+    with read_from(path):
         labels = as_labels(_entry(values, layout.labels_key, list, path), layout.num_classes, len(pixels))
-    except InputError as error:
-        raise DataError(f"{path}: {error}") from None
     return pixels.reshape(-1, 3, 32, 32), labels.numpy()
 
 

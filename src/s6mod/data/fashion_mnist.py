@@ -8,15 +8,13 @@ from typing import IO, cast
 
 import numpy as np
 
-from s6mod.data.arrays import as_labels
+from s6mod.data.arrays import as_labels, read_from
 from s6mod.data.source import Block, Source, Split, rows_of_block
-from s6mod.errors import DataError, InputError
+from s6mod.errors import DataError
 
 CLASS_NAMES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
-PREFIXES = ("train", "t10k")
-IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 MAX_SIDE = 1024
 MAX_COUNT = 10_000_000
 DAMAGE = (OSError, EOFError, zlib.error)
@@ -24,20 +22,18 @@ DAMAGE = (OSError, EOFError, zlib.error)
 
 def fashion_mnist_source(folder: Path) -> Source:
     """Fashion-MNIST from the folder that holds the four official files."""
-    train, test = (_split(folder, prefix) for prefix in PREFIXES)
+    train, test = (_split(folder, prefix) for prefix in ("train", "t10k"))
     return Source("fashion-mnist", CLASS_NAMES, (3, 28, 28), train, test, "official files fashion-mnist")
 
 
 def _split(folder: Path, prefix: str) -> Split:
-    images, labels = (_find(folder, f"{prefix}-{kind}") for kind in (IMAGES, LABELS))
+    images, labels = (_find(folder, f"{prefix}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
     with _open(labels) as stream:
         (count,) = _header(stream, labels, 1)
         content = _read(stream, count, labels)
         _expect_end(stream, labels)
-    try:
+    with read_from(labels):
         ids = as_labels(np.frombuffer(content, np.uint8), len(CLASS_NAMES)).numpy()
-    except InputError as error:
-        raise DataError(f"{labels}: {error}") from None
 
     def blocks() -> Iterator[Block]:
         with _open(images) as stream:

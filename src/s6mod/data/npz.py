@@ -11,11 +11,11 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from s6mod.data.archives import DAMAGE, refuse_bomb
-from s6mod.data.arrays import CHANNELS, as_labels, as_uint8_images
+from s6mod.data.arrays import CHANNELS, as_labels, as_uint8_images, read_from
 from s6mod.data.pickles import as_text
 from s6mod.data.source import Block, Source, Split, rows_of_block
 from s6mod.data.split import LEAST_SIDE, Reading, held_out
-from s6mod.errors import DataError, InputError
+from s6mod.errors import DataError
 
 Blocks = Callable[[], Iterator[Block]]
 WHOLE = ("images", "labels")
@@ -93,10 +93,8 @@ class _Archive:
         self.zip.close()
 
     def labels(self, key: str) -> NDArray[np.int64]:
-        try:
+        with read_from(f"{key} in {self.path}"):
             return as_labels(self._whole(key)).numpy()
-        except InputError as error:
-            raise DataError(f"{key} in {self.path}: {error}") from None
 
     def class_names(self, present: NDArray[np.int64]) -> tuple[str, ...]:
         """Those in the file, else the labels that are ``present``, which then leave no gap."""
@@ -131,10 +129,8 @@ class _Archive:
                 f"expected images (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3 in {key} of {self.path}, "
                 f"got {shape}; reshape them"
             )
-        try:
+        with read_from(f"{key} in {self.path}"):
             _, channels, height, width = as_uint8_images(one).shape
-        except InputError as error:
-            raise DataError(f"{key} in {self.path}: {error}") from None
         return channels, height, width
 
     def image_blocks(self, key: str) -> Iterator[NDArray[np.uint8]]:
@@ -147,10 +143,8 @@ class _Archive:
                 number = min(rows, shape[0] - start)
                 content = self._read(stream, number * row_bytes)
                 block = np.frombuffer(content, dtype).reshape(number, *shape[1:])
-                try:
+                with read_from(f"{key} in {self.path}"):
                     yield as_uint8_images(_channels_first(block)).numpy()
-                except InputError as error:
-                    raise DataError(f"{key} in {self.path}: {error}") from None
 
     def _whole(self, key: str) -> NDArray[Any]:
         with self._stream(key) as stream:

@@ -16,11 +16,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from s6mod.data.arrays import as_uint8_images
+from s6mod.data.arrays import as_uint8_images, read_from
 from s6mod.data.dataset import Dataset
 from s6mod.data.images import pixels_of, read_image
 from s6mod.data.split import Reading, held_out
-from s6mod.errors import DataError, InputError
+from s6mod.errors import DataError
 
 TEST_SPLITS = ("test", "validation", "val")
 Row = Callable[[int], tuple[Any, Any]]  # image and label by position
@@ -143,10 +143,8 @@ def _pixels(image: Any, size: int | None, where: str) -> NDArray[np.uint8]:
         array = array[None]
     elif array.ndim == 3 and not isinstance(array, Tensor) and array.shape[2] in (1, 3):
         array = array.transpose(2, 0, 1)  # arrays have their channels last, tensors first
-    try:
+    with read_from(where):
         pixels = as_uint8_images(array[None])[0].cpu().numpy()
-    except InputError as error:
-        raise DataError(f"{where}: {error}") from None
     if square is None or pixels.shape[1:] == square:
         return pixels
     return pixels_of(Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))), square, where)

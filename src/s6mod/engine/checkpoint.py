@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from s6mod.errors import CheckpointError, S6modError
+from s6mod.errors import CheckpointError, S6modError, shortly
 from s6mod.files import plain_file, read_json, why_not, write_whole
 from s6mod.locks import alone_in
 
@@ -136,10 +136,9 @@ def fitting(folder: Path) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
         if isinstance(error, S6modError | torch.OutOfMemoryError):
             raise
-        why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         raise CheckpointError(
-            f"expected a state as it was saved, got one in {folder} that does not fit its configuration ({why}); "
-            "use another copy"
+            f"expected a state as it was saved, got one in {folder} that does not fit its configuration "
+            f"({shortly(error)}); use another copy"
         ) from error
 
 

@@ -4,7 +4,6 @@ Every place must see the run folders under the same path. They carry everything:
 again, perhaps elsewhere, and each of its runs goes on from its checkpoint or keeps its result.
 """
 
-import importlib.util
 import os
 import sys
 import time
@@ -211,12 +210,6 @@ def checkpoint_steps(job: Job, device: str, together: int) -> int:
     on_one_core = known.cpu_seconds * cores() / known.steps
     seconds = known.ms / 1000 * together if device == "cuda" else on_one_core
     return max(1, min(output.checkpoint_every, round(CHECKPOINT_SECONDS / seconds)))
-
-
-def require(module: str, extra: str) -> None:
-    """Refuse, before any work is done, where an extra is missing."""
-    if importlib.util.find_spec(module) is None:
-        raise ConfigError(f"expected {module} for --on {extra}, got none installed; run: pip install -e '.[{extra}]'")
 
 
 def wants_gpu(device: str) -> bool | None:

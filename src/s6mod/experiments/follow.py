@@ -44,8 +44,7 @@ class Follower:
     def _look_at(self, job: Job) -> None:
         try:
             if job.name not in self._seen:
-                steps = len(StreamPlan.load(RunFiles(job.folder).stream))
-                self._seen[job.name] = _Seen(steps)
+                self._seen[job.name] = _Seen(len(StreamPlan.load(RunFiles(job.folder).stream)))
             seen = self._seen[job.name]
             with RunFiles(job.folder).records.open("rb") as file:
                 size = file.seek(0, 2)
@@ -57,10 +56,10 @@ class Follower:
         seen.size = size - (len(lines[-1]) if len(whole) < len(lines) else 0)
         if whole:
             try:
-                seen.step = parse_json(whole[-1])["step"]
+                step = parse_json(whole[-1])["step"]
             except ValueError:  # the file was cut and grew again between two looks
                 return
-            self.watch.progress(job, seen.step, seen.steps)
+            self.watch.progress(job, step, seen.steps)
 
 
 @dataclass
@@ -69,7 +68,6 @@ class _Seen:
 
     steps: int
     size: int = 0  # bytes of its records that were read
-    step: int = 0
 
 
 class Onlooker:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from s6mod.errors import ConfigError, S6modError
-from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
+from s6mod.errors import ConfigError, S6modError, require_installed
+from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, wants_gpu
 from s6mod.experiments.costs import cores, cost
 from s6mod.experiments.launch import Outcome, Watch
 from s6mod.experiments.sweep import Job
@@ -48,7 +48,7 @@ class RayLauncher:
         cls, address: str | None, device: str, workers: int | None, at_once: int | None, retries: int | None
     ) -> "RayLauncher":
         """On the cluster at ``address`` (or $RAY_ADDRESS), else on a Ray started for it here."""
-        require("ray", "ray")
+        require_installed("ray", "--on ray", "ray")
         import ray
 
         gpu = wants_gpu(device)

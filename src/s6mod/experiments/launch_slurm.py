@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from s6mod.errors import ConfigError
-from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, require, wants_gpu
+from s6mod.errors import ConfigError, require_installed
+from s6mod.experiments.cluster import DEATHS, ClusterSweep, Pack, Report, make_packs, wants_gpu
 from s6mod.experiments.costs import cores
 from s6mod.experiments.launch import Outcome, Watch
 from s6mod.experiments.sweep import Job
@@ -35,13 +35,7 @@ STOP_SECONDS = 60.0
 REFUSALS, REFUSED_SECONDS = 6, 5.0  # a job that has ended counts against limits until SLURM has cleared it away
 LOG = "local.log"  # what submitit's processes say where there is no SLURM
 SENT = "_submitted.pkl"  # submitit's file of a job, after its id
-LIVE = (
-    "PENDING",
-    "RUNNING",
-    "REQUEUED",
-    "COMPLETING",
-    "SUSPENDED",
-)  # states of jobs that have not ended
+LIVE = ("PENDING", "RUNNING", "REQUEUED", "COMPLETING", "SUSPENDED")  # states of jobs that have not ended
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class SlurmLauncher:
         cls, out: Path, device: str, heavy: bool, minutes: int | None, sbatch: Sequence[str], **how: Any
     ) -> "SlurmLauncher":
         """``heavy``: the presets want GPUs, so ``--device auto`` asks SLURM for them. ``sbatch``: KEY=VALUE each."""
-        require("submitit", "slurm")
+        require_installed("submitit", "--on slurm", "slurm")
         import submitit
 
         if shutil.which("srun") and not shutil.which("sbatch"):  # submitit looks for srun alone

@@ -56,7 +56,8 @@ class SweepDisplay:
         """A run has its result."""
         self.ended += 1
         self._end(job, 1.0)
-        self._line(f"{self.ended}/{len(self.weights)} done: {job.name}")
+        if not self.quiet and not self.console.is_terminal:
+            self.say(f"{self.ended}/{len(self.weights)} done: {job.name}")
 
     def failed(self, job: Job, reason: str, again: bool) -> None:
         """A run has failed."""
@@ -80,7 +81,3 @@ class SweepDisplay:
         self.bars.update(
             self.whole, completed=completed, description=f"{self.ended}/{len(self.weights)} runs done{failed}"
         )
-
-    def _line(self, text: str) -> None:
-        if not self.quiet and not self.console.is_terminal:
-            self.say(text)

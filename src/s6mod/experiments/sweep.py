@@ -66,17 +66,12 @@ class Sweep:
         return scan([*self.done, *(job.folder for job in self.jobs if job.folder.is_dir())]).finished
 
 
-def read_sweep(file: Path) -> SweepConfig:
-    """The sweep that a YAML file describes."""
-    return SweepConfig.parse(read_yaml(file))
-
-
 def compose_sweep(words: Sequence[str], given: Mapping[str, Any]) -> SweepConfig:
     """The sweep of the cells and YAML files among ``words``, with the fields ``given`` laid over it, None left out."""
     files = [Path(word) for word in words if word.endswith((".yaml", ".yml"))]
     values: dict[str, Any] = {}
     for file in files:
-        values = merge(values, read_sweep(file).model_dump(exclude_unset=True))
+        values = merge(values, SweepConfig.parse(read_yaml(file)).model_dump(exclude_unset=True))
     given = {"cells": [word for word in words if Path(word) not in files] or None, **given}
     config = SweepConfig.parse(values | {name: value for name, value in given.items() if value is not None})
     if config.controls and not config.tables:

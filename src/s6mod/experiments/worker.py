@@ -20,7 +20,7 @@ import torch
 from s6mod.allocator import keep_freed_memory
 from s6mod.data import DataConfig, Dataset
 from s6mod.engine.settings import Engine
-from s6mod.errors import S6modError
+from s6mod.errors import S6modError, shortly
 from s6mod.registry import Brought
 from s6mod.runs.config import RunConfig
 from s6mod.runs.execute import Interrupted, execute, stopping_politely
@@ -111,13 +111,11 @@ def _tell(connection: Connection, event: Event) -> None:
 
 def _reason(error: Exception, folder: Path) -> str:
     """One sentence; the traceback goes to the run's folder, if the disk takes it."""
-    if isinstance(error, S6modError):
-        sentence = str(error)
-    elif isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.strerror:
         where = error.filename or folder
         sentence = f"expected to read and write {where}, got: {error.strerror}; mend that and try again"
     else:
-        sentence = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        sentence = shortly(error)
     files = RunFolder(folder)
     return f"{sentence} (traceback: {files.failure})" if files.note_failure(error) else sentence
 

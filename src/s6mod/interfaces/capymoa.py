@@ -11,7 +11,6 @@ from capymoa.base import BatchClassifier
 from torch import Tensor
 
 from s6mod.interfaces.flat import unflattened
-from s6mod.interfaces.held import columns
 from s6mod.learner import Learner
 
 
@@ -51,5 +50,5 @@ class CapyMOALearner(BatchClassifier):  # type: ignore[misc]
         images = unflattened(x, self.image_shape)
         shares = torch.zeros(len(x), self.schema.get_num_classes())
         if self.learner.steps > 0:
-            shares[:, torch.tensor(columns(self.learner))] = torch.as_tensor(self.learner.predict_proba(images))
+            shares[:, torch.tensor(self.learner.classes.columns)] = torch.as_tensor(self.learner.predict_proba(images))
         return shares

@@ -1,4 +1,4 @@
-"""What interfaces do with the learner that they hold: name its labels and columns, turn it into bytes and back.
+"""What interfaces do with the learner that they hold: name its labels, turn it into bytes and back.
 
 Libraries that pickle get the files of a saved learner, JSON and safetensors, which our own reader checks.
 """
@@ -10,13 +10,6 @@ from typing import Any
 import numpy as np
 
 from s6mod.learner import Learner
-from s6mod.learner.classes import Name
-
-
-def columns(learner: Learner) -> list[Name]:
-    """The labels of the columns of ``predict_proba``."""
-    classes = learner.classes
-    return list(classes.names) if classes.fixed is None else list(range(classes.fixed))
 
 
 def whole(label: Any) -> Any:

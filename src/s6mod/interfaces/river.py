@@ -10,7 +10,7 @@ from river import base
 from torch import Tensor
 
 from s6mod.errors import InputError
-from s6mod.interfaces.held import columns, packed, unpacked, whole
+from s6mod.interfaces.held import packed, unpacked, whole
 from s6mod.learner import Learner
 from s6mod.learner.classes import Name
 from s6mod.learner.images import as_batch
@@ -55,7 +55,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         image = self._image(x)
         if self.learner.steps == 0:
             return {}
-        return dict(zip(columns(self.learner), self.learner.predict_proba(image)[0].tolist(), strict=True))
+        return dict(zip(self.learner.classes.columns, self.learner.predict_proba(image)[0].tolist(), strict=True))
 
     def learn_many(self, X: "pd.DataFrame", y: "pd.Series[Any]") -> None:
         """Learn the images of a column as one batch."""
@@ -77,7 +77,7 @@ class RiverLearner(base.MiniBatchClassifier):  # type: ignore[misc]
         images = self._images(X)
         if self.learner.steps == 0:
             return pd.DataFrame(index=X.index)
-        return pd.DataFrame(np.asarray(self.learner.predict_proba(images)), X.index, columns(self.learner))
+        return pd.DataFrame(np.asarray(self.learner.predict_proba(images)), X.index, list(self.learner.classes.columns))
 
     def _image(self, x: dict[str, Any]) -> Tensor:
         image, single = as_batch(self._under_key(x))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from s6mod.errors import InputError
 from s6mod.interfaces.flat import flattened, unflattened
-from s6mod.interfaces.held import columns, packed, unpacked, whole
+from s6mod.interfaces.held import packed, unpacked, whole
 from s6mod.learner import Learner
 from s6mod.learner.classes import Name
 from s6mod.learner.images import as_batch
@@ -56,7 +56,7 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn these images on top. Classes grow as they come: ``classes`` may announce some, and need not."""
         first = not hasattr(self, "learner_")
         announced = None if classes is None else [whole(name) for name in classes]
-        if not first and (new := [name for name in announced or () if name not in columns(self.learner_)]):
+        if not first and (new := [name for name in announced or () if name not in self.learner_.classes.columns]):
             raise InputError(f"expected classes that were announced at first, got {new[0]!r}; leave classes out")
         return self._learn(X, y, first, announced)
 
@@ -89,13 +89,13 @@ class LearnerClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """The learner's probabilities: (N, classes), columns in the order of ``classes_``."""
         shares = np.asarray(self._fitted.predict_proba(self._asked(X)))
-        names = columns(self._fitted)
+        names = self._fitted.classes.columns
         return shares[:, sorted(range(len(names)), key=lambda number: _order(names[number]))]
 
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes that came or were announced, sorted; strings stand after integers."""
-        names = sorted(columns(self._fitted), key=_order)
+        names = sorted(self._fitted.classes.columns, key=_order)
         return np.array(names, dtype=object if len({type(name) for name in names}) > 1 else None)
 
     @property

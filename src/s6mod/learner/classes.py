@@ -52,9 +52,14 @@ class Classes:
         return self.fixed or max(FIRST_CAPACITY, 1 << (len(self.names) - 1).bit_length())
 
     @property
+    def columns(self) -> Sequence[Name]:
+        """The label of each column of a score table: of all outputs that have a class."""
+        return self.names if self.fixed is None else range(self.fixed)
+
+    @property
     def texts(self) -> tuple[str, ...]:
-        """The labels of all outputs that have a class, as texts."""
-        return tuple(map(str, range(self.fixed) if self.fixed is not None else self.names))
+        """The same as texts."""
+        return tuple(map(str, self.columns))
 
     def taking(self, y: Labels, length: int) -> tuple[Tensor, "Classes"]:
         """Labels of ``length`` images as numbers of outputs, int64 (N,), and the classes with those that are new."""

@@ -195,11 +195,8 @@ def _beside(over: Cell, cell: Cell) -> Cell:
 
 def _cell_of(run: StoredRun) -> Cell:
     """The cell of a stored run, with how it departs from the preset."""
-    config = run.config
-    branch = config["branch"]["name"] if config["branch"] else "none"
-    teacher = config["teacher"]["name"] if config["teacher"] else "none"
-    cell = Cell(config["method"]["name"], branch, config["data"]["name"], config["memory_size"], teacher=teacher)
-    return replace(cell, changes=tuple(departures(config, complete(cell.values()))))
+    cell = Cell.of(run.config)
+    return replace(cell, changes=tuple(departures(run.config, complete(cell.values()))))
 
 
 def _line(cell: Cell, told: Sequence[str]) -> Line:

@@ -23,29 +23,24 @@ class Section:
     body: str
 
 
-def figure(chart: Chart, caption: str = "") -> str:
-    """A chart of ours, inline."""
-    return _figure(chart, chart.svg, caption)
-
-
-def foreign_figure(chart: Chart) -> str:
-    """A chart from a file: as an image, in which no script runs and nothing is fetched."""
-    data = base64.b64encode(chart.svg.encode()).decode()
-    image = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(chart.alt)}">'
-    return _figure(chart, image, "")
-
-
-def _figure(chart: Chart, picture: str, caption: str) -> str:
+def figure(chart: Chart, caption: str, picture: str | None = None) -> str:
+    """A chart with its caption; inline, unless there is a ``picture`` of it."""
     name = escape(chart.name)
     note = f"<small>{escape(caption)}</small>" if caption else ""
     return (
-        f'<figure data-name="{name}"><figcaption>{escape(chart.title)}{note}</figcaption>{picture}'
+        f'<figure data-name="{name}"><figcaption>{escape(chart.title)}{note}</figcaption>{picture or chart.svg}'
         f'<div class="get"><button type="button" class="svg" hidden aria-label="{name} as SVG">SVG</button>'
         f"{download(chart.csv, chart.name + '.csv', 'CSV', 'text/csv')}</div></figure>"
     )
 
 
-def download(content: str, file: str, label: str, kind: str = "text/plain") -> str:
+def foreign_figure(chart: Chart) -> str:
+    """A chart from a file: as an image, in which no script runs and nothing is fetched."""
+    data = base64.b64encode(chart.svg.encode()).decode()
+    return figure(chart, "", f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(chart.alt)}">')
+
+
+def download(content: str, file: str, label: str, kind: str) -> str:
     """A link that saves a text; it needs no script."""
     data = quote(content, safe=" ,.:;-_()/=+")
     return (

@@ -42,7 +42,10 @@ def page(
         links="".join(
             f'<a href="#{section.name}">{escape(section.title.partition(",")[0])}</a>' for section in sections
         ),
-        sections="".join(_section(section) for section in sections),
+        sections="".join(
+            f'<section id="{section.name}"><h2>{escape(section.title)}</h2>{section.body}</section>'
+            for section in sections
+        ),
         status=escape(_status(runs)),
         about=escape(f"Written by s6mod {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC."),
     )
@@ -53,10 +56,6 @@ def _study(number: int, study: StudyFile) -> Section:
     parts.append(figures(map(foreign_figure, study.charts), "wide-ones"))
     parts += [table(columns, rows, title) for title, columns, rows in study.tables]
     return Section(f"study-{number}", study.title, "".join(parts))
-
-
-def _section(section: Section) -> str:
-    return f'<section id="{section.name}"><h2>{escape(section.title)}</h2>{section.body}</section>'
 
 
 def _titles(groups: Iterable[Group]) -> Iterator[str]:

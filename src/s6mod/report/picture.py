@@ -1,11 +1,10 @@
 """Figures of matplotlib (extra ``plots``) that show themselves in a notebook, and how they become files."""
 
-import importlib.util
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from s6mod.errors import ConfigError
+from s6mod.errors import ConfigError, require_installed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,8 +16,7 @@ DPI = 150
 
 def require_matplotlib() -> None:
     """Refuse, before any work is done, where figures cannot be drawn."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("expected matplotlib for figures, got none installed; run: pip install -e '.[plots]'")
+    require_installed("matplotlib", "figures", "plots")
 
 
 def new_picture(width: float, height: float) -> "Picture":

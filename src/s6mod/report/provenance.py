@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 
 from s6mod.config import assign
-from s6mod.presets import datasets, preset
+from s6mod.presets import datasets
 from s6mod.report.groups import Group, plain_config
 from s6mod.report.html import Section, download, paragraph, table
+from s6mod.runs.cells import Cell
 from s6mod.runs.completion import complete, departures, engine_departures
 from s6mod.runs.name import run_hash
 from s6mod.runs.store import StoredRun
@@ -88,15 +89,13 @@ def _configuration(group: Group) -> str:
 
 def reproduce(config: dict[str, Any], seeds: Sequence[int]) -> str | None:
     """The command that trains a complete configuration again; None if flags cannot say it."""
-    branch = config["branch"]["name"] if config["branch"] else "none"
-    method, data, memory = config["method"]["name"], config["data"]["name"], config["memory_size"]
-    teacher = config["teacher"]["name"] if config["teacher"] else "none"
-    values = preset(method, branch, data, memory, teacher)
+    cell = Cell.of(config)
+    values = cell.values()
     usual = complete(values)
-    words = ["s6mod", "train", "--method", method, "--data", data, "--memory", str(memory)]
-    words += ["--branch", branch] if branch != "none" else []
-    words += ["--teacher", teacher] if teacher != "none" else []
-    own_place = config["data"]["root"] if data not in datasets() else None
+    words = ["s6mod", "train", "--method", cell.method, "--data", cell.data, "--memory", str(cell.memory)]
+    words += ["--branch", cell.branch] if cell.branch != "none" else []
+    words += ["--teacher", cell.teacher] if cell.teacher != "none" else []
+    own_place = config["data"]["root"] if cell.data not in datasets() else None
     words += ["--data-root", own_place] if own_place is not None else []
     for change in departures(config, usual) + engine_departures(config, usual):
         values = assign(values, change)

@@ -121,8 +121,9 @@ def _read(run: StoredRun) -> RunData:
         for record in records:
             for name, row in record["accuracy"].items() if record["kind"] == "task" else ():
                 matrices.setdefault(name, []).append(row)
-        _check_figures(records, _primary(run))
-        return RunData(run, _primary(run), _checked(matrices), records, _planned_steps(run.path))
+        primary = RunConfig.parse(run.config).primary
+        _check_figures(records, primary)
+        return RunData(run, primary, _checked(matrices), records, _planned_steps(run.path))
     except ConfigError as error:  # not damage: a method of somebody's own that is not known here
         raise ConfigError(f"{error} (in {run.path})") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -178,10 +179,6 @@ def _checked(matrices: dict[str, Any]) -> dict[str, Matrix]:
 def _check_percent(rows: Iterable[Sequence[float]]) -> None:
     if not all(0 <= value <= 100 for row in rows for value in row):
         raise ValueError
-
-
-def _primary(run: StoredRun) -> str:
-    return RunConfig.parse(run.config).primary
 
 
 def _planned_steps(folder: Path) -> int | None:

@@ -44,6 +44,12 @@ class Cell:
     root: str | None = field(default=None, compare=False)  # where own data lies, which names nothing
     teacher: str = "none"
 
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> "Cell":
+        """That of a complete configuration, as its preset has it: without the changes to it."""
+        names: dict[str, Any] = {part: config[part]["name"] if config[part] else "none" for part in PARTS}
+        return cls(data=config["data"]["name"], memory=config["memory_size"], **names)
+
     @property
     def learner(self) -> str:
         """The method with its plug-ins, as in ``er+s6mod`` or ``er+s6mod+mkd``."""

@@ -16,8 +16,9 @@ from typing import Any, Literal
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import read_json
 from s6mod.locks import held
-from s6mod.presets import datasets, preset
+from s6mod.presets import datasets
 from s6mod.run_files import RunFiles
+from s6mod.runs.cells import Cell
 from s6mod.runs.commits import FILE as COMMITS
 from s6mod.runs.completion import complete, departures, engine_departures, setting
 from s6mod.runs.contents import Begun
@@ -60,10 +61,7 @@ class StoredRun:
     @cached_property
     def changes(self) -> list[str]:
         """How it departs from the preset of its cell, as in a cell's name: a bare key is an option of the branch."""
-        branch = self.config["branch"]["name"] if self.config["branch"] else "none"
-        teacher = self.config["teacher"]["name"] if self.config["teacher"] else "none"
-        place = self.config["data"]["name"], self.config["memory_size"]
-        usual = _usual(self.config["method"]["name"], branch, *place, teacher)
+        usual = _usual(Cell.of(self.config))
         found = departures(self.config, usual) + engine_departures(self.config, usual)
         return [change.removeprefix("branch.") for change in found]
 
@@ -208,9 +206,9 @@ def _called_apart(runs: list[StoredRun]) -> list[StoredRun]:
 
 
 @functools.cache
-def _usual(method: str, branch: str, data: str, memory: int, teacher: str) -> dict[str, Any]:
+def _usual(cell: Cell) -> dict[str, Any]:
     """The complete configuration of a preset, which all runs of a cell are compared with."""
-    return complete(preset(method, branch, data, memory, teacher))
+    return complete(cell.values())
 
 
 def settled(folder: Path) -> bool:

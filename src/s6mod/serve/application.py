@@ -140,7 +140,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     @app.post("/snapshot", openapi_extra=_body(_ID))
     async def snapshot(request: Request) -> Any:
         """Keep the state after all that was accepted so far, to go back to."""
-        asked = await _fields(request)
+        asked = decode.fields(await request.body() or b"{}")
         return await work(writer().take_snapshot, asked["id"])
 
     @app.get("/snapshots")
@@ -151,7 +151,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     @app.post("/rollback", openapi_extra=_body({"snapshot": _NUMBER} | _ID))
     async def rollback(request: Request) -> Any:
         """Go back to a snapshot. Batches accepted after it stay in the journal, marked as unlearned."""
-        asked = await _fields(request, "snapshot")
+        asked = decode.fields(await request.body() or b"{}", "snapshot")
         number = asked.get("snapshot")
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
             raise InputError('expected the number of a snapshot, got none; send {"snapshot": 12}, see GET /snapshots')
@@ -236,8 +236,3 @@ async def _of_form(request: Request, most: int) -> Sent:
                     f"expected images as files, labels and id as texts, got {name[:40]!r}; leave it out or mend it"
                 )
     return decode.from_files(files, texts["labels"], next(reversed(texts["id"]), None))
-
-
-async def _fields(request: Request, *known: str) -> dict[str, Any]:
-    """A small JSON object, or nothing."""
-    return decode.fields(await request.body() or b"{}", *known)

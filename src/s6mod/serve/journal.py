@@ -151,9 +151,9 @@ class Journal(Database):
         """Those that are there or will be when the writer comes to them, oldest first."""
         return self._rows(f"kind = 'snapshot' AND {EFFECTIVE} ORDER BY number")
 
-    def rollbacks(self, most: int = 50) -> list[Row]:
-        """The latest, oldest first."""
-        return self._rows("kind = 'rollback' ORDER BY number DESC LIMIT ?", most)[::-1]
+    def rollbacks(self) -> list[Row]:
+        """The latest 50, oldest first."""
+        return self._rows("kind = 'rollback' ORDER BY number DESC LIMIT 50")[::-1]
 
     def last(self) -> int:
         """The number of the latest row; 0: there is none."""

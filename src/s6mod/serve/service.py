@@ -16,23 +16,17 @@ import numpy as np
 from s6mod._version import __version__
 from s6mod.data.images import RESIZING
 from s6mod.engine.checkpoint import STATE
-from s6mod.errors import InputError, S6modError
+from s6mod.errors import InputError, shortly
 from s6mod.serve.decode import Sent, images_of
 from s6mod.serve.predictions import Predictions
 from s6mod.serve.settings import Limits, RefusedError
-from s6mod.serve.shown import names_of, picture, shown
+from s6mod.serve.shown import picture, shown
 from s6mod.serve.state import ServiceFiles, State, read
 
 MOST_TOP = 100  # labels of a prediction
 LATEST = 24  # predictions that are shown
-KEPT_BYTES = 128 * 2**20  # of images of predictions
+KEPT, KEPT_BYTES = 10_000, 128 * 2**20  # predictions, and bytes of their images, for a label that may come
 PAUSE = 1.0  # seconds between two looks of a reader
-
-
-def shortly(error: BaseException) -> str:
-    """Why something failed."""
-    said = str(error).partition("\n")[0]
-    return said if isinstance(error, S6modError) else f"{type(error).__name__}: {said}"
 
 
 class Service:
@@ -46,7 +40,7 @@ class Service:
     def __init__(self, files: ServiceFiles, state: State, limits: Limits, kept: bool) -> None:
         """With ``kept`` predictions outlive the process."""
         self.files, self.limits, self.size, self.shown = files, limits, state.size, shown(state)
-        most = max(1, min(limits.kept, KEPT_BYTES // (3 * prod(self.size))))
+        most = max(1, min(KEPT, KEPT_BYTES // (3 * prod(self.size))))
         self.predictions = Predictions(files.predictions if kept else None, most, self.size)
         self.begun = time.time()
         self.failure: str | None = None  # why it learns no more
@@ -89,7 +83,7 @@ class Service:
         shares = np.asarray(published.predict_proba(images))  # (N, classes)
         if not np.isfinite(shares).all():
             raise RefusedError(503, "expected finite probabilities, got others: the learner has diverged; roll it back")
-        names = names_of(published.classes)
+        names = published.classes.columns
         best = (-shares).argsort(1, kind="stable")[:, :top]
         answers = [
             [{"label": names[c], "probability": round(float(share[c]), 6)} for c in order]

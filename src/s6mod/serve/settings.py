@@ -15,7 +15,6 @@ class Limits:
     classes: int = 1000  # of a learner that grows
     waiting: int = 256  # batches that are accepted and not learned yet
     asking: int = 64  # predictions that are worked on or wait for it, and as many other requests
-    kept: int = 10_000  # predictions whose images are kept for a label that may come
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import base64
 import io
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from s6mod.learner.classes import Classes, Name
+from s6mod.learner.classes import Name
 from s6mod.learner.prequential import Accuracy
 from s6mod.learner.published import Published
 from s6mod.serve.state import State
@@ -54,7 +53,7 @@ def shown(state: State) -> Shown:
     }
     if learner.steps == 0:
         return Shown(None, state.number, 0, status, [])
-    memory, names = learner.memory, names_of(learner.classes)
+    memory, names = learner.memory, learner.classes.columns
     labels = {number: names[number] for number in learner.task.seen}  # of the classes that came
     held = memory.labels[: len(memory)]
     classes: list[dict[str, Any]] = []
@@ -70,11 +69,6 @@ def shown(state: State) -> Shown:
     routing = _routing(learner.figures(), labels)
     curve = list(account.curve)
     return Shown(learner.publish(), state.number, learner.steps, status, curve, classes, samples, routing)
-
-
-def names_of(classes: Classes) -> Sequence[Name]:
-    """The label of each column of a score table."""
-    return classes.names if classes.fixed is None else range(classes.fixed)
 
 
 def picture(image: NDArray[np.uint8]) -> str:

@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError, S6modError
+from s6mod.errors import CheckpointError, ConfigError, InputError, ResourceError, S6modError, shortly
 from s6mod.learner.classes import Name, check_types
 from s6mod.locks import hold, let_go
 from s6mod.serve.decode import Sent, images_of, labels_of
 from s6mod.serve.journal import Journal, Row
-from s6mod.serve.service import Service, shortly
+from s6mod.serve.service import Service
 from s6mod.serve.settings import Limits, RefusedError, Rules
 from s6mod.serve.shown import shown
 from s6mod.serve.state import ServiceFiles, read

@@ -4,7 +4,6 @@ A tracker knows no run and no learner: it is handed named numbers by step.
 """
 
 import importlib
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from s6mod.config import nearest
-from s6mod.errors import ConfigError
+from s6mod.errors import ConfigError, require_installed
 
 KNOWN = {  # by name, which is the extra's as well: the class, and the libraries that it needs
     "tensorboard": ("s6mod.trackers.tensorboard:TensorBoard", ("tensorboard",)),
@@ -74,10 +73,7 @@ def require(names: Iterable[str]) -> None:
     """Refuse, before any work is done, a tracker whose libraries are not installed."""
     for name in names:
         for library in KNOWN[check_name(name)][1] if name in KNOWN else ():
-            if importlib.util.find_spec(library) is None:
-                raise ConfigError(
-                    f"expected {library} for the tracker {name}, got none installed; run: pip install -e '.[{name}]'"
-                )
+            require_installed(library, f"the tracker {name}", name)
 
 
 def tracker_class(name: str) -> type[Tracker]:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from s6mod.config import assign, merge, read_yaml
-from s6mod.errors import ConfigError
+from s6mod.errors import ConfigError, require_installed
 from s6mod.experiments.launch import LocalLauncher
 from s6mod.experiments.plan import refuse_cpu
 from s6mod.tuning.config import TuneConfig, Tuning
 from s6mod.tuning.launch import launch
 from s6mod.tuning.outcome import first_failure, write_outcome
 from s6mod.tuning.space import parse_search
-from s6mod.tuning.study import open_study, require_optuna
+from s6mod.tuning.study import open_study
 
 
 def compose_tuning(
@@ -24,7 +24,7 @@ def compose_tuning(
 
     ``given`` may say ``whole_stream``, for no number of tasks.
     """
-    require_optuna()
+    require_installed("optuna", "tuning", "hpo")
     files = [Path(word) for word in words if word.endswith((".yaml", ".yml"))]
     cells = [word for word in words if Path(word) not in files]
     if len(files) > 1 or len(cells) > 1:

@@ -4,7 +4,6 @@ The runs of a trial lie in the tuning's folder under their hashes. A trial that 
 queue with its values, and whoever takes it goes on from the checkpoints of its runs.
 """
 
-import importlib.util
 import shutil
 import time
 import warnings
@@ -17,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from s6mod.engine.settings import Engine
-from s6mod.errors import ConfigError, S6modError
+from s6mod.errors import ConfigError, shortly
 from s6mod.experiments.worker import dataset_on
 from s6mod.locks import alone_in, hold, let_go
 from s6mod.runs.config import RunConfig
@@ -33,12 +32,6 @@ PATIENCE = 0.5  # seconds between two looks at what others do
 BEGUN, FAILURE, SEEDS, VERSIONS = "begun", "failure", "seeds", "versions"  # what a trial is marked with
 
 
-def require_optuna() -> None:
-    """Refuse, before any work is done, where there is nothing to tune with."""
-    if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("expected optuna for tuning, got none installed; run: pip install -e '.[hpo]'")
-
-
 def open_study(tuning: Tuning) -> Any:
     """The study, made if it is not there."""
     import optuna
@@ -48,7 +41,7 @@ def open_study(tuning: Tuning) -> Any:
         return _open_study(tuning)
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, ImportError) as error:
         raise ConfigError(
-            f"expected a database for the study, got {_sentence(error)}; "
+            f"expected a database for the study, got {shortly(error)}; "
             "give --storage as sqlite:///FILE or as a URL whose driver is installed"
         ) from None
 
@@ -99,7 +92,7 @@ class Worker:
                 except optuna.exceptions.UpdateFinishedTrialError:
                     continue  # it was slow to show life, and another worker has taken it over
                 except Exception as error:
-                    self.tell(f"a trial failed: {_sentence(error)}")
+                    self.tell(f"a trial failed: {shortly(error)}")
                 finally:
                     self.turn.close()
 
@@ -154,7 +147,7 @@ class Worker:
             self.tell(f"trial {trial.number}: given up, {_words(params)}")
             raise
         except Exception as error:
-            trial.set_user_attr(FAILURE, _sentence(error))
+            trial.set_user_attr(FAILURE, shortly(error))
             raise
         self.tell(f"trial {trial.number}: {value:.2f} %, {_words(params)}")
         return value
@@ -234,11 +227,6 @@ def _discard(folder: Path) -> None:
 def _obey(request: StopRequest) -> None:
     if request.number is not None:
         raise Interrupted([], 1, request.number)
-
-
-def _sentence(error: Exception) -> str:
-    first = str(error).partition("\n")[0]
-    return first if isinstance(error, S6modError) else f"{type(error).__name__}: {first}"
 
 
 def _words(params: dict[str, Any]) -> str:

@@ -1,5 +1,0 @@
-"""``python -m s6mod.cli``."""
-
-from s6mod.cli import main
-
-main()
