@@ -8,9 +8,11 @@ from threading import Event
 import numpy as np
 import pytest
 
+from s6mod import Learner
 from s6mod.errors import ConfigError
 from s6mod.serve.settings import Limits
-from services import batch, small, wait_until
+from s6mod.serve.writer import Writer
+from services import RULES, SIDE, batch, small, wait_until
 
 testclient = pytest.importorskip("fastapi.testclient", exc_type=ImportError)
 
@@ -294,6 +296,23 @@ def test_a_word_in_the_address_that_means_nothing_is_refused(client, service, pa
     assert answer.status_code == 400
     assert f"got {word!r}; leave it out" in answer.json()["error"]
     assert service.status()["journal"]["accepted"] == 1  # the snapshot of the start
+
+
+def test_a_name_where_numbers_are_classes_is_told_how_a_number_is_sent(tmp_path):
+    from s6mod.serve.application import application
+    from s6mod.serve.run import prepare
+
+    prepare(tmp_path, lambda: Learner("er", num_classes=2), (SIDE, SIDE))
+    service = Writer(tmp_path, None, Limits(), RULES)
+    try:
+        client = testclient.TestClient(application(service), base_url="http://127.0.0.1")
+        image = {"content": npy(batch(1)[0][:1]), "headers": NPY}
+        refused = client.post("/learn", params={"labels": "1"}, **image)
+        accepted = client.post("/learn", params={"labels": "[1]"}, **image)
+    finally:
+        service.stop()
+    assert refused.json()["error"].endswith("got '1' at position 0; send such numbers, in a form or an address as [1]")
+    assert (refused.status_code, accepted.status_code) == (400, 200)
 
 
 def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
