@@ -1,9 +1,12 @@
 import copy
+import io
+import multiprocessing
 import pickle
 import threading
 from contextlib import nullcontext
 from functools import cache
 from itertools import pairwise
+from multiprocessing import reduction
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -236,6 +239,22 @@ def test_a_copy_goes_its_own_way_and_waits_for_nobody(duplicate):
         other.join()
     assert trees_differ(learner.state_dict(), twin.state_dict())
     assert_same_tree(run(learner, 3, 6).state_dict(), twin.state_dict())
+
+
+def test_a_process_that_is_spawned_with_a_learner_needs_no_file_that_closes_before_it_is_there():
+    files = []
+
+    class Process:
+        def duplicate_for_child(self, file):
+            files.append(file)
+            return file
+
+    multiprocessing.context.set_spawning_popen(Process())
+    try:
+        reduction.ForkingPickler(io.BytesIO()).dump(run(small(), 0, 3))
+    finally:
+        multiprocessing.context.set_spawning_popen(None)
+    assert files == []
 
 
 def agrees(memory):

@@ -80,6 +80,8 @@ def test_a_label_that_a_number_of_classes_cannot_have_is_told_with_the_way_out()
     for y in ([0, 6], ["cup", "pen"]):
         with pytest.raises(InputError, match=r"; number the classes .* or make the learner without num_classes$"):
             learner.learn(learners.batch(0, (0,))[0], y)
+    with pytest.raises(InputError, match=r"expected labels in 0\.\.5, got the name 'cup'; number"):
+        learner.learn(learners.batch(0, (0,))[0], ["cup", "pen"])
 
 
 def test_a_class_that_never_came_is_never_right():

@@ -93,6 +93,12 @@ def test_what_a_step_cannot_use_is_told_at_the_first_batch(factory, why):
     assert (learner.image_shape, learner.steps) == (None, 0)
 
 
+def test_an_optimizer_that_is_made_already_is_refused_in_one_line():
+    made = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    with pytest.raises(ConfigError, match=r"^expected a function of parameters .* got an SGD that is made; give .*$"):
+        Learner(optimizer=made)
+
+
 def test_a_name_is_told_where_it_belongs():
     with pytest.raises(
         ConfigError, match=r"a function of parameters as optimizer, got 'sgd'; give one such as .* name"

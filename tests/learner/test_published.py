@@ -103,7 +103,9 @@ def test_a_copy_knows_the_classes_of_its_moment():
         learner.learn(learners.batch(position, (0,))[0], [f"class {position}", "other"])
     assert learner.predict_proba(X).shape == (6, 2)
     assert set(learner.predict(X)) <= {"class 0", "other"}
+    assert learner.published.classes_ == ["class 0", "other"]  # its columns have these names
     assert learner.publish().predict_proba(X).shape == (6, 19)
+    assert learner.published.classes_ == learner.classes_
 
 
 def test_a_loaded_learner_publishes_itself(tmp_path):

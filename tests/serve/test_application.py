@@ -1,15 +1,18 @@
 import asyncio
 import io
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import numpy as np
 import pytest
 
+from s6mod import Learner
 from s6mod.errors import ConfigError
 from s6mod.serve.settings import Limits
-from services import batch, wait_until
+from s6mod.serve.writer import Writer
+from services import RULES, SIDE, batch, small, wait_until
 
 testclient = pytest.importorskip("fastapi.testclient", exc_type=ImportError)
 
@@ -274,6 +277,44 @@ def test_a_host_that_no_address_has_is_told(service):
         serve(service, ("a" * 70, 0), "a long token", print)
 
 
+def test_who_asks_as_soon_as_the_address_is_told_is_not_refused(service):
+    from s6mod.serve.run import serve
+
+    def ask(address):
+        host, _, port = address.removeprefix("http://").partition(":")
+        socket.create_connection((host, int(port)), timeout=60).close()
+        raise InterruptedError  # or it would serve on
+
+    with pytest.raises(InterruptedError):
+        serve(service, ("127.0.0.1", 0), None, ask)
+
+
+@pytest.mark.parametrize(("path", "word"), [("/predict", "tops"), ("/learn", "ids"), ("/learn", "top")])
+def test_a_word_in_the_address_that_means_nothing_is_refused(client, service, path, word):
+    images, _ = batch(1)
+    answer = client.post(path, params={word: "3", "labels": '["a"]'}, content=npy(images), headers=NPY)
+    assert answer.status_code == 400
+    assert f"got {word!r}; leave it out" in answer.json()["error"]
+    assert service.status()["journal"]["accepted"] == 1  # the snapshot of the start
+
+
+def test_a_name_where_numbers_are_classes_is_told_how_a_number_is_sent(tmp_path):
+    from s6mod.serve.application import application
+    from s6mod.serve.run import prepare
+
+    prepare(tmp_path, lambda: Learner("er", num_classes=2), (SIDE, SIDE))
+    service = Writer(tmp_path, None, Limits(), RULES)
+    try:
+        client = testclient.TestClient(application(service), base_url="http://127.0.0.1")
+        image = {"content": npy(batch(1)[0][:1]), "headers": NPY}
+        refused = client.post("/learn", params={"labels": "1"}, **image)
+        accepted = client.post("/learn", params={"labels": "[1]"}, **image)
+    finally:
+        service.stop()
+    assert refused.json()["error"].endswith("got '1' at position 0; send such numbers, in a form or an address as [1]")
+    assert (refused.status_code, accepted.status_code) == (400, 200)
+
+
 def test_a_learner_that_has_diverged_is_told(client, service, monkeypatch):
     learn(client, 1)
     learned(service)
@@ -368,6 +409,22 @@ def test_there_is_room_for_as_many_connections_as_the_system_allows():
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("option", [("--set", "updates=2"), ("--preset", "er/digits")])
+def test_a_learner_to_go_on_from_is_changed_by_no_option(call, tmp_path, monkeypatch, option):
+    monkeypatch.setattr("s6mod.serve.run.serve", lambda service, *_: service.stop() or 0)
+    small().save(tmp_path / "saved")
+    code, _, said = call("serve", tmp_path / "new", "--from", tmp_path / "saved", *option)
+    assert code == 2
+    assert f"expected --from alone, got {option[0]} too" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_is_said_of_a_new_service_is_told_to_mean_nothing_to_one_that_is_there(call, opened, monkeypatch):
+    monkeypatch.setattr("s6mod.serve.run.serve", lambda service, *_: service.stop() or 0)
+    code, _, said = call("serve", opened.folder, "--set", "updates=2", "--size", "64")
+    assert (code, said.count("goes on as it was made: --set, --size means nothing to it")) == (0, 1)
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(call, tmp_path):

@@ -133,3 +133,9 @@ def test_labels_that_are_none_are_refused(labels):
 def test_json_that_is_not_as_it_should_be_is_one_sentence(body):
     with pytest.raises(S6modError, match=r"^expected "):
         images_of(from_json(body), SIZE, Limits())
+
+
+def test_one_file_that_is_in_no_list_is_told():
+    body = json.dumps({"images": base64.b64encode(png()).decode()}).encode()
+    with pytest.raises(S6modError, match="expected images as a list, got one text; send a list"):
+        images_of(from_json(body), SIZE, Limits())

@@ -13,6 +13,7 @@ from s6mod.errors import require_installed
 from s6mod.files import usable
 from s6mod.serve.settings import Limits, Rules
 
+PRESET, SIZE = "everyday", 32
 what, how, limit = (partial(typer.Option, rich_help_panel=panel) for panel in (WHAT, HOW, "Limits"))
 
 Folder = Annotated[Path, typer.Argument(help="The service's folder: of its own, or empty, or not there yet.")]
@@ -41,8 +42,8 @@ Waiting = Annotated[int, limit("--max-waiting", min=1, help="Batches accepted an
 @app.command()
 def serve(
     folder: Folder,
-    preset: Preset = "everyday",
-    size: Size = 32,
+    preset: Preset = PRESET,
+    size: Size = SIZE,
     start: From = None,
     read_only: ReadOnly = False,
     host: Host = "127.0.0.1",
@@ -81,8 +82,15 @@ def serve(
     limits = Limits(max_body, max_pixels, max_images, max_classes, max_waiting)
     rules = Rules(checkpoint_seconds, drain_seconds, snapshot_every, snapshots, fall)
 
+    new = {"--preset": preset != PRESET, "--set": assignments, "--size": size != SIZE, "--from": start}
+    given = [option for option, value in new.items() if value]
+
     def make() -> Learner:
         if start is not None:
+            if others := " and ".join(each for each in given if each in ("--preset", "--set")):
+                raise ConfigError(
+                    f"expected --from alone, got {others} too; leave that out: a learner goes on as it was made"
+                )
             return Learner.load(start, device)
         changes: dict[str, Any] = {} if device is None else {"engine": {"device": device}}
         for assignment in assignments or ():
@@ -91,5 +99,7 @@ def serve(
 
     if not read_only and run.prepare(folder, make, (size, size)):
         typer.echo(f"a new service in {folder}", err=True)
+    elif given:
+        typer.echo(f"the service in {folder} goes on as it was made: {', '.join(given)} means nothing to it", err=True)
     service = Reader(folder, device, limits) if read_only else Writer(folder, device, limits, rules)
     leave(run.serve(service, (host, port), token, typer.echo), [])

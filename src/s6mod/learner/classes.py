@@ -64,7 +64,7 @@ class Classes:
     def taking(self, y: Labels, length: int) -> tuple[Tensor, "Classes"]:
         """Labels of ``length`` images as numbers of outputs, int64 (N,), and the classes with those that are new."""
         if self.fixed is not None:
-            return as_labels(as_given(y), self.fixed, length, NUMBERED), self
+            return as_numbers(y, self.fixed, length), self
         names = as_names(y, length)
         if self.strict:
             check_types(names, self._numbers)
@@ -77,7 +77,7 @@ class Classes:
     def numbers(self, y: Labels, length: int) -> Tensor:
         """Labels of ``length`` images as numbers of outputs; -1 of a class that has not come."""
         if self.fixed is not None:
-            return as_labels(as_given(y), self.fixed, length, NUMBERED)
+            return as_numbers(y, self.fixed, length)
         names = as_names(y, length)
         check_types(names, self._numbers)
         return torch.tensor([self._numbers.get(name, -1) for name in names])
@@ -94,6 +94,15 @@ class Classes:
     @cached_property
     def _kinds(self) -> set[type]:
         return set(map(type, self.names))
+
+
+def as_numbers(y: Labels, fixed: int, length: int) -> Tensor:
+    """Labels that are numbers of outputs, int64 (N,), one for each of ``length`` images."""
+    given = as_given(y)
+    name = next((each for each in given if isinstance(each, str)), None) if isinstance(given, Sequence) else None
+    if name is not None:
+        raise InputError(f"expected labels in 0..{fixed - 1}, got the name {name!r}; {NUMBERED}")
+    return as_labels(given, fixed, length, NUMBERED)
 
 
 def as_names(y: Labels, length: int) -> list[Name]:

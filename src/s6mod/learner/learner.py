@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from s6mod.branch.base import BranchConfig
@@ -425,7 +426,9 @@ class Learner(Answers):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is copied or pickled is the learner at one moment, whatever other threads do with it."""
-        return copied, (type(self), self.config, self._snapshot(), self.own)
+        # As bytes: multiprocessing shares a tensor by a file, which is closed before a spawned process could open it.
+        now = self._snapshot()
+        return copied, (type(self), self.config, now.plain, save_tensors(now.tensors), self.own)
 
     @classmethod
     @ordinary_tensors()

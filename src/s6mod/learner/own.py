@@ -23,8 +23,10 @@ class Own:
     def taking(cls, network: nn.Module | None, optimizer: Factory | None) -> "Own":
         """What can serve; the network is copied."""
         if optimizer is not None and not callable(optimizer):
+            made = isinstance(optimizer, torch.optim.Optimizer)
+            got = f"an {type(optimizer).__name__} that is made" if made else repr(optimizer)
             raise ConfigError(
-                f"expected a function of parameters as optimizer, got {optimizer!r}; give one such as "
+                f"expected a function of parameters as optimizer, got {got}; give one such as "
                 "lambda parameters: torch.optim.SGD(parameters, lr=0.05), or a name within method={'optimizer': ...}"
             )
         return cls(None if network is None else taken(network), optimizer)

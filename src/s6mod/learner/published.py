@@ -36,6 +36,7 @@ class Published(Answers):
             torch.cuda.current_stream(device).synchronize()  # it is whole before another thread reads it
         self._primary, self._temperature = learner.primary, learner.temperature
         self.classes, self.image_shape, self.steps = learner.classes, learner.image_shape, learner.steps
+        self.classes_ = learner.classes_
         self.made_at = time.monotonic()
 
     def is_old(self, learner: "Learner") -> bool:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field
+from safetensors.torch import load
 
 from s6mod.config import Config
 from s6mod.engine.checkpoint import Snapshot, Tree, fitting, read_state
@@ -112,8 +113,8 @@ def loaded(kind: type["Learner"], folder: str | Path, device: str | torch.device
     return learner
 
 
-def copied(kind: type["Learner"], config: LearnerConfig, snapshot: Snapshot, own: Own) -> "Learner":
-    """A learner in the state of a snapshot."""
+def copied(kind: type["Learner"], config: LearnerConfig, plain: Tree, tensors: bytes, own: Own) -> "Learner":
+    """A learner in the state of a snapshot, whose tensors come as safetensors."""
     learner = kind.from_config(config, own.network, own.optimizer)
-    learner.load_state_dict(snapshot.tree())
+    learner.load_state_dict(Snapshot(load(tensors), plain, {}).tree())
     return learner

@@ -106,7 +106,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     @app.post("/predict", openapi_extra=_body(_IMAGES, _FILES))
     async def predict(request: Request, top: Annotated[int, Query()] = 1) -> Any:
         """Labels and probabilities of images, best first: `top` for each. With test_then_train they are calibrated."""
-        return await work(service.predict, await _sent(request, service.limits), top)
+        return await work(service.predict, await _sent(request, service.limits, "top"), top)
 
     @app.post("/learn", openapi_extra=_body(_IMAGES | _IDS | _LABELS, _FILES | _LABELS))
     async def learn(
@@ -115,7 +115,7 @@ def application(service: Service, token: str | None = None) -> FastAPI:
         id: Annotated[str | None, Query(description="with npy or one image: of this batch")] = None,
     ) -> Any:
         """Accept a batch. It is on disk when the answer comes; sent again under its id, it gets the first answer."""
-        return await work(writer().learn, await _sent(request, service.limits))
+        return await work(writer().learn, await _sent(request, service.limits, "labels", "id"))
 
     @app.get("/learn/{id:path}")
     async def batch(id: str) -> Any:
@@ -202,12 +202,16 @@ def application(service: Service, token: str | None = None) -> FastAPI:
     return app
 
 
-async def _sent(request: Request, limits: Limits) -> Sent:
-    """What a request brings, before its images are decoded."""
+async def _sent(request: Request, limits: Limits, *known: str) -> Sent:
+    """What a request brings, before its images are decoded; ``known``: what its address may say."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     query = request.query_params
     if kind in ("application/json", "multipart/form-data") and {"labels", "id"} & set(query):
         raise InputError("expected labels and id in the body, got some in the address; send them with the images")
+    if strange := query.keys() - {*known, "labels", "id"}:
+        raise InputError(
+            f"expected nothing in the address but {' and '.join(known)}, got {min(strange)[:40]!r}; leave it out"
+        )
     if kind == "application/json":
         return await asyncio.to_thread(decode.from_json, await request.body())
     if kind == "multipart/form-data":

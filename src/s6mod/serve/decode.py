@@ -132,6 +132,8 @@ def images_of(sent: Sent, size: tuple[int, int], limits: Limits) -> Images:
 
 def _of_lists(given: Any, size: tuple[int, int], limits: Limits) -> Images:
     """Numbers of one or more images in nested lists."""
+    if isinstance(given, str):
+        raise InputError("expected images as a list, got one text; send a list of files in base64")
     try:
         array = np.array(given, dtype=object)  # or one long text would give every number its length
         kinds = set(map(type, array.flat))

@@ -36,8 +36,8 @@ def prepare(folder: Path, make: Callable[[], Learner], size: tuple[int, int]) ->
             f"expected a service's folder or an empty one, got {folder}, which holds something else; choose another, "
             "and give a learner with --from"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     learner = make()  # which may have learned before
+    folder.mkdir(parents=True, exist_ok=True)
     if learner.image_shape is not None:
         size = learner.image_shape[1], learner.image_shape[2]
     State(learner, size, Account()).snapshot().write(files.checkpoint)
@@ -62,6 +62,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
+        listening.listen()  # who asks as soon as the address is told waits, and is not refused
     except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigError(f"expected a free address, got {address[0]}:{address[1]}: {error}; choose --port") from None
     allow_connections()

@@ -181,7 +181,8 @@ class Writer(Service):
             for position, label in enumerate(labels):
                 if not (isinstance(label, int) and 0 <= label < fixed):
                     raise InputError(
-                        f"expected labels in 0..{fixed - 1}, got {label!r} at position {position}; renumber the classes"
+                        f"expected labels in 0..{fixed - 1}, got {label!r} at position {position}; send such numbers, "
+                        "in a form or an address as [1]"
                     )
         elif not known.issuperset(labels):
             known |= self.journal.labels_after(state.number)
