@@ -256,7 +256,7 @@ def test_a_second_signal_ends_it_at_once(service, monkeypatch):
 
     codes = []
     monkeypatch.setattr(run.os, "_exit", codes.append)
-    server = run._Server(run.uvicorn.Config(None), service)
+    server = run._Server(run.uvicorn.Config(None), service, list)
     server.handle_exit(signal.SIGTERM, None)
     assert (codes, server.should_exit) == ([], True)
     server.handle_exit(signal.SIGTERM, None)
@@ -277,16 +277,22 @@ def test_a_host_that_no_address_has_is_told(service):
         serve(service, ("a" * 70, 0), "a long token", print)
 
 
-def test_who_asks_as_soon_as_the_address_is_told_is_not_refused(service):
+def test_who_asks_as_soon_as_the_address_is_told_is_not_refused_and_may_end_it(service):
+    import signal
+
     from s6mod.serve.run import serve
 
     def ask(address):
         host, _, port = address.removeprefix("http://").partition(":")
         socket.create_connection((host, int(port)), timeout=60).close()
-        raise InterruptedError  # or it would serve on
+        signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(InterruptedError):
-        serve(service, ("127.0.0.1", 0), None, ask)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("a signal found no service"))
+    try:
+        assert serve(service, ("127.0.0.1", 0), None, ask) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert service.stopping
 
 
 @pytest.mark.parametrize(("path", "word"), [("/predict", "tops"), ("/learn", "ids"), ("/learn", "top")])

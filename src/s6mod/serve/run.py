@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
-        listening.listen()  # who asks as soon as the address is told waits, and is not refused
+        listening.listen()  # until then another could bind it too
     except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigError(f"expected a free address, got {address[0]}:{address[1]}: {error}; choose --port") from None
     allow_connections()
@@ -73,9 +74,9 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
     )  # fmt: skip
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of what we refuse
     host = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
-    say(f"http://{host}:{listening.getsockname()[1]}")
+    ready = partial(say, f"http://{host}:{listening.getsockname()[1]}")
     gc.freeze()  # what was imported stays; a full collection over it would hold all threads for a tenth of a second
-    _Server(config, service).run([listening])
+    _Server(config, service, ready).run([listening])
     gc.unfreeze()  # or libraries would tell of leaks at the end
     return 1 if service.failure or service.trouble else 0
 
@@ -83,9 +84,15 @@ def serve(service: Service, address: tuple[str, int], token: str | None, say: Ca
 class _Server(uvicorn.Server):
     """Tells the service as soon as it is asked to end, so that live pages let go."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], Any]) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._ready = service, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Signals have their meaning by now. Once it listens, that is said: who asks at once gets an answer."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """A signal came. uvicorn's own would raise it again at the end, before anything is saved."""
