@@ -277,16 +277,18 @@ def test_a_host_that_no_address_has_is_told(service):
         serve(service, ("a" * 70, 0), "a long token", print)
 
 
-def test_who_asks_as_soon_as_the_address_is_told_is_not_refused_and_may_end_it(service):
+def test_who_asks_as_soon_as_the_address_is_told_is_not_refused_and_may_end_it(tmp_path):
     import signal
 
-    from s6mod.serve.run import serve
+    from s6mod.serve.run import prepare, serve
 
     def ask(address):
         host, _, port = address.removeprefix("http://").partition(":")
         socket.create_connection((host, int(port)), timeout=60).close()
         signal.raise_signal(signal.SIGTERM)
 
+    prepare(tmp_path, small, (SIDE, SIDE))
+    service = Writer(tmp_path, None, Limits(), RULES)
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("a signal found no service"))
     try:
         assert serve(service, ("127.0.0.1", 0), None, ask) == 0

@@ -9,7 +9,7 @@ import typer
 from s6mod.cli import options
 from s6mod.cli.app import app, leave
 from s6mod.cli.options import HOW, WHAT
-from s6mod.errors import require_installed
+from s6mod.errors import ConfigError, require_installed
 from s6mod.files import usable
 from s6mod.serve.settings import Limits, Rules
 
