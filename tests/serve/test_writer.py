@@ -1,3 +1,4 @@
+import os
 import shutil
 import sqlite3
 import time
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from s6mod import Learner
-from s6mod.engine.checkpoint import Snapshot, read_state
+from s6mod.engine.checkpoint import STATE, Snapshot, read_state
 from s6mod.errors import CheckpointError, ConfigError, InputError
 from s6mod.serve import run
 from s6mod.serve.service import Reader
@@ -390,6 +391,15 @@ def test_a_reader_follows_its_writer(opened, monkeypatch):
         )
     finally:
         reader.stop()
+
+
+def test_a_reader_of_a_writer_that_has_ended_tells_the_age_of_its_checkpoint(opened):
+    with opened() as service:
+        send(service, 1)
+    state, hour_ago = service.files.checkpoint / STATE, time.time() - 3600
+    os.utime(state, (hour_ago, hour_ago))
+    reader = Reader(opened.folder, None, Limits())
+    assert reader.status()["published"]["seconds_ago"] >= 3600
 
 
 def test_a_reader_that_cannot_read_says_why_once_and_goes_on(opened, monkeypatch, capsys):

@@ -6,6 +6,7 @@ A ``Reader`` does no more; it follows the checkpoints that a writer leaves in a 
 import os
 import sys
 import time
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from threading import Event, Thread
@@ -133,6 +134,7 @@ class Reader(Service):
         files = ServiceFiles(folder)
         self._device, self._seen = device, _mark(files.checkpoint)
         super().__init__(files, read(files.checkpoint, device), limits, kept=False)
+        self._date()
 
     def _run(self) -> None:
         while not self._wake.wait(PAUSE):
@@ -145,6 +147,12 @@ class Reader(Service):
                 self._tell("no newer checkpoint", shortly(error))
             else:
                 self._seen, self.trouble = mark, None
+                self._date()
+
+    def _date(self) -> None:
+        """What is shown is as old as the checkpoint: a writer may have ended long ago."""
+        if self._seen is not None:
+            self.shown = replace(self.shown, time=self._seen[1] / 1e9)
 
 
 def _mark(checkpoint: Path) -> tuple[int, int] | None:
