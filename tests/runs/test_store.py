@@ -163,6 +163,7 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
     assert seeds("--sort", "acc") == [0, 2, 1, 0]  # the one without an accuracy comes last
     assert seeds("--status", "stopped") == [0]
     assert seeds("--seed", "2") == [2]
+    assert seeds("--seed", "1-2", "--sort", "seed") == [1, 2]
     assert seeds("--precision", "float32") == []
     assert call("runs", tmp_path, "--precision", "f32")[0] == 2
     code, _, err = call("runs", tmp_path, "--sort", "accu")
