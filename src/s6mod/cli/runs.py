@@ -53,7 +53,7 @@ def list_runs(
     own: options.Import = None,
 ) -> None:
     """List runs and records (what s6mod runs does alone)."""
-    from s6mod.runs.listing import as_rows, lines, summary
+    from s6mod.runs.listing import as_rows, lines, never_begun, summary
     from s6mod.runs.store import STATUSES, homes, scan
     from s6mod.runs.strangers import strangers
 
@@ -64,7 +64,8 @@ def list_runs(
         from s6mod.experiments.sweep import numbers
 
         seeds = numbers(seed)
-    found = scan(folders or homes())
+    places = folders or homes()
+    found = scan(places)
     chosen = [
         run
         for run in found.runs
@@ -81,7 +82,8 @@ def list_runs(
         typer.echo("\n".join([*lines(rows, width), summary(chosen)]))
         unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
         _tell_unfinished(unfinished)
-    warn_of([*found.problems, *strangers(chosen)])
+    early = never_begun(places) if status in (None, "failed") else []
+    warn_of([*found.problems, *early, *strangers(chosen)])
 
 
 def _tell_unfinished(paths: list[str]) -> None:
