@@ -95,7 +95,7 @@ def table(
     if over is not None and not any(row.gain for each in tables for row in each.rows):
         typer.echo(
             f"no gain: no result of {over} has the data, settings, precision and seed of another row; "
-            f"options that differ are named with it, as in {over}/method.network.width=8",
+            "options that differ are named with it, as in er/method.network.width=8",
             err=True,
         )
     tell_left_out(found.repeated + results.repeated)
