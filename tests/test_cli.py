@@ -142,6 +142,11 @@ def test_predictors_shows_what_would_predict_best_from_one_training(tmp_path, ca
         assert ways.split() == ["latest/running", "latest/memory", "averaged/running", "averaged/memory"]
         assert [row.split()[0] for row in rows] == ["head", "ncm", "ensemble"]
         assert all(row.count("±") == 4 for row in rows)
+    plain = json.loads(call("predictors", tmp_path, "--json")[1])
+    assert len(plain) == 2 * 3 * 4
+    assert {(row["precision"], row["n"]) for row in plain} == {("float32", 2)}
+    best = {cell: max(row["mean"] for row in plain if row["cell"] == cell) for cell in {row["cell"] for row in plain}}
+    assert sorted(f"{mean:.2f}" for mean in best.values()) == sorted(re.findall(r"([\d.]+)±[\d.]+\*", out))
     code, _, err = call("predictors", tmp_path, "--cell", "mose")
     assert (code, err.count("\n")) == (2, 1)
     assert "expected a finished run that scored what could predict" in err
@@ -224,6 +229,12 @@ def test_one_seed_beside_several_is_refused(call, one):
     assert (code, "or --seeds, not both" in err) == (2, True)
 
 
+def test_a_range_of_seeds_is_not_taken_for_one(call):
+    code, _, err = call("train", "--seed", "0-2", "--show-config")
+    assert (code, "expected one seed such as 3, got '0-2'" in err) == (2, True)
+    assert "seed: 3\n" in call("train", "--seed", "3", "--show-config")[1]
+
+
 def test_later_sources_win(tmp_path, call):
     file = tmp_path / "run.yaml"
     file.write_text("branch: s6mod\nmemory_size: 77\nseed: 5\nmethod: {name: er, memory_batch: 9}\n")
@@ -292,6 +303,7 @@ def test_presets_hold_the_published_settings(call):
     [
         (["--method", "err"], "did you mean 'er'"),
         (["--branch", "s6mode"], "did you mean 's6mod'"),
+        (["--method", "iid"], "got 'iid', a kind of stream; write --set stream.kind=iid"),
         (["--data", "cifar1000"], "did you mean 'cifar100'"),
         (["--set=method.memory_bach=3"], "did you mean 'memory_batch'"),
         (["--set=memory=3"], "memory_size"),

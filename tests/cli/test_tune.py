@@ -54,6 +54,12 @@ def test_data_prepared_in_a_folder_is_known_there(tmp_path, tune, words):
     assert tuning.fingerprint == data.fingerprint
 
 
+def test_a_branch_on_a_method_that_cannot_carry_it_starts_nothing(tune):
+    code, said, tuning = tune("scr+s6mod")
+    assert (code, tuning) == (2, None)
+    assert "expected no branch on method 'scr'" in said
+
+
 def test_a_device_among_the_fields_starts_nothing(tune):
     code, said, tuning = tune("er", "--set", "engine.device=cuda")
     assert (code, tuning) == (2, None)

@@ -178,6 +178,9 @@ def test_costs_are_measured_or_estimated_and_follow_the_stream():
     [
         (["onprow"], "did you mean 'onpro'"),
         (["er/cifar1"], "did you mean 'cifar10'"),
+        (["er,scr+s6mod", "--plan"], "expected no branch on method 'scr'"),
+        (["gdumb+mkd"], "expected no teacher on method 'gdumb'"),
+        (["ocm/digits/200/stream.kind=iid"], "expected a stream that shows boundaries for method 'ocm'"),
         (["er,iid"], "write er/stream.kind=iid"),
         (["--tables", "4"], "known: 1, 2"),
         ([], "er,er+s6mod"),

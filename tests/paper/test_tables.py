@@ -7,7 +7,8 @@ import pytest
 
 from s6mod.paper.estimate import Verdict
 from s6mod.paper.published import ALPHA_STUDY, STUDY
-from s6mod.paper.tables import Results, filled
+from s6mod.paper.render import latex
+from s6mod.paper.tables import Filled, Results, filled
 from s6mod.runs.store import scan
 
 ROOT = Path(__file__).parents[2]
@@ -81,13 +82,34 @@ def test_learners_are_paired_in_the_same_setting(store, write_run):
     assert over(store, "er/method.optimizer.lr=0.2")[ER] == 1.0
 
 
+def test_what_all_learners_have_the_one_that_gains_are_over_has_too(tmp_path, write_run):
+    """A sweep with ``--set method.network.width=8``: the table calls its ER just er."""
+    narrow = "method.network.width=8"
+    for learner, accuracy in (("er", 30.0), ("er-ace", 32.0), ("er+mkd", 35.0)):
+        write_run(tmp_path, f"{learner}/cifar100/2000/{narrow}", accuracy=accuracy)
+    write_run(tmp_path, f"er+mkd/cifar100/2000/{narrow}/teacher.weight=2.0", accuracy=36.0)
+    assert [gain for _, gain in sorted(over(tmp_path, "er").items())] == [5.0, 6.0, 2.0, None]
+    assert set(over(tmp_path, "pcr").values()) == {None}  # which has no run here
+    write_run(tmp_path, "er-ace/cifar100/2000", accuracy=40.0)
+    assert set(over(tmp_path, "er").values()) == {None}  # now labels tell the width, and so must --over
+    assert over(tmp_path, f"er/{narrow}")["er-ace/cifar100/2000"] == 10.0
+
+
+def test_where_nothing_can_be_paired_it_is_said(store, call):
+    code, out, err = call("table", "all", "--store", store, "--over", "pcr")
+    assert (code, "gain: over pcr" in " ".join(out.split())) == (0, True)
+    assert err.startswith("no gain: no result of pcr has the data, settings, precision and seed of another row")
+    assert call("table", "all", "--store", store, "--over", "er")[2] == ""
+
+
 def test_what_gains_are_over_is_told_and_may_name_no_data(store, write_run, call):
     write_run(store, "er-ace/cifar100/2000", accuracy=34.0)
     code, out, err = call("table", "all", "--store", store, "--over", "er")
     assert code == 0, err
     assert "+3.00" in out
     assert "gain: over er, paired by seed" in " ".join(out.split())
-    assert "gain: over er." in call("table", "all", "--store", store, "--over", "er", "--format", "markdown")[1]
+    for form in ("markdown", "latex"):
+        assert "gain: over er." in call("table", "all", "--store", store, "--over", "er", "--format", form)[1]
     for wrong in ("er/cifar100", "err"):
         code, _, err = call("table", "all", "--store", store, "--over", wrong)
         assert (code, err.count("\n")) == (2, 1)
@@ -192,6 +214,8 @@ def test_every_format_holds_the_same_rows(store, call):
     assert code == 0, err
     plain = json.loads(out)
     assert {row["cell"] for row in plain} == {ER, OURS, CONTROL}
+    assert call(*command[:-1], "--json")[:2] == call(*command, "json", "--json")[:2] == (0, out)
+    assert "leave out one of --json and --format csv" in call(*command, "csv", "--json")[2]
     by_csv = list(csv.DictReader(io.StringIO(call(*command, "csv")[1])))
     assert [float(row["mean"]) for row in by_csv] == [row["mean"] for row in plain]
     for form, mark in (
@@ -202,6 +226,11 @@ def test_every_format_holds_the_same_rows(store, call):
     out = call(*command, "terminal")[1]
     assert all(len(line) <= 100 for line in out.splitlines())
     assert "34.00±1.00" in out
+
+
+def test_whatever_stands_in_a_name_is_text_in_latex():
+    written = latex([Filled("all", "a#1_{b}^~$&%\\c", [])])
+    assert r"\caption{a\#1\_\{b\}\textasciicircum{}\textasciitilde{}\$\&\%\textbackslash{}c}" in written
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "latex"])

@@ -134,6 +134,10 @@ def test_a_cell_s_name_says_everything():
     assert [cell.changes for cell in parse_all([f"er/{scale},er,er/{scale}/average=0.9"])] == [
         (scale,), (), (scale, "average=0.9"),
     ]  # fmt: skip
+    tasks = "stream.tasks=[[0, 1], [2, 3]]"  # as tables write it
+    assert [cell.changes for cell in parse_all([f"er/{tasks},er/{tasks}/average=0.9"])] == [
+        (tasks,), (tasks, "average=0.9"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["er", "der++"])

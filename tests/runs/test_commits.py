@@ -9,6 +9,7 @@ import pytest
 from s6mod.runs import commits as history
 from s6mod.runs.commits import Commit, commits
 from s6mod.runs.environment import digest_of
+from s6mod.runs.records import export
 
 RESULTS = Path(__file__).parents[2] / "results"
 LOST = {"0d5268e9f6b7", "594812c4a211", "99345963ca58", "d544ec74d5da"}  # of runs that started from local changes
@@ -107,11 +108,11 @@ def test_an_export_of_runs_whose_source_no_commit_has_is_warned_of_in_one_senten
 
 def test_what_is_known_of_commits_is_not_taken_for_a_record(tmp_path, write_run, call):
     (tmp_path / "commits.json").write_text('{"commits": {}, "unknown": {}}')
-    write_run(tmp_path, "er/digits")
+    export(write_run(tmp_path / "runs", "er/digits") / "result.json", tmp_path)
     assert call("runs", tmp_path)[::2] == (0, "")
     code, out, err = call("runs", "adopt", tmp_path)
     assert (code, err) == (0, "")
-    assert out.startswith("0 records written, 0 were there already")
+    assert out.startswith("0 records written, 1 was there already")
 
 
 def test_every_public_record_has_its_commit_or_is_counted_among_those_without():

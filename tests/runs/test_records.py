@@ -123,6 +123,14 @@ def test_a_folder_without_finished_runs_is_said_to_have_none(tmp_path, write_run
     assert not (tmp_path / "results").exists()
 
 
+def test_a_folder_without_records_has_none_to_adopt(tmp_path, write_run, call):
+    write_run(tmp_path / "runs", "er/digits")
+    code, out, err = call("runs", "adopt", tmp_path / "runs", "--into", tmp_path / "results", columns=400)
+    assert (code, out) == (2, "")
+    assert "got none; s6mod runs export takes them out of runs" in err
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_second_result_of_the_same_run_keeps_the_first(tmp_path, write_run):
     runs = [write_run(tmp_path, "er/digits", accuracy=30.0 + k, source=letter * 12) for k, letter in enumerate("abb")]
     first, second = (export(run / "result.json", tmp_path / "results") for run in runs[:2])

@@ -163,11 +163,24 @@ def test_runs_are_listed_filtered_and_sorted(tmp_path, write_run, call):
     assert seeds("--sort", "acc") == [0, 2, 1, 0]  # the one without an accuracy comes last
     assert seeds("--status", "stopped") == [0]
     assert seeds("--seed", "2") == [2]
+    assert seeds("--seed", "1-2", "--sort", "seed") == [1, 2]
     assert seeds("--precision", "float32") == []
     assert call("runs", tmp_path, "--precision", "f32")[0] == 2
     code, _, err = call("runs", tmp_path, "--sort", "accu")
     assert (code, err.count("\n")) == (2, 1)
     assert "did you mean 'acc'" in err
+
+
+def test_a_run_that_failed_before_it_had_a_configuration_is_not_passed_over(tmp_path, write_run, call):
+    write_run(tmp_path, "er/digits", accuracy=30.0)
+    write_run(tmp_path, "er/digits", seed=1, accuracy=None).joinpath("failure.txt").write_text("it began")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "failure.txt").write_text("no memory for it")
+    told = f"warning: 2 runs failed before there was anything to list: see {tmp_path}/a/failure.txt\n"
+    assert [call("runs", tmp_path, *more)[2] for more in ([], ["--status", "failed"], ["--status", "finished"])] == [
+        told, told, "",
+    ]  # fmt: skip
 
 
 def test_other_files_among_runs_are_neither_to_be_adopted_nor_removed(tmp_path, write_run, call):

@@ -80,6 +80,13 @@ def _import(context: typer.Context, names: list[str] | None) -> list[str] | None
     return names
 
 
+def one_seed(word: str) -> int:
+    """The seed that a word names; a range would be read as a number that nobody meant: 0-2 as -2."""
+    if not str(word).isdecimal():
+        raise typer.BadParameter(f"expected one seed such as 3, got {word!r}; several are given as --seeds 0-2")
+    return int(word)
+
+
 CellData = Annotated[
     str | None,
     typer.Option(

@@ -1,5 +1,6 @@
 """``s6mod predictors``: which weights, statistics and scores predict best, from the same trainings."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -16,13 +17,14 @@ def predictors(
         list[Path] | None, typer.Argument(help="Folders with runs or records (default: runs and results, if there).")
     ] = None,
     cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
+    json_output: options.Json = False,
     own: options.Import = None,
 ) -> None:
     """What would have predicted best, from the same trainings.
 
     Final accuracy by scores, weights and BatchNorm statistics: a table for each cell, mean over seeds.
     """
-    from s6mod.paper.predictors import compared, lines
+    from s6mod.paper.predictors import as_rows, compared, lines
     from s6mod.runs.store import homes, scan
     from s6mod.runs.strangers import strangers
 
@@ -34,4 +36,4 @@ def predictors(
         raise ConfigError(
             "expected a finished run that scored what could predict, got none; run one with output.predictors=true"
         )
-    typer.echo("\n".join(lines(cells)))
+    typer.echo(json.dumps(as_rows(cells), indent=1) if json_output else "\n".join(lines(cells)))

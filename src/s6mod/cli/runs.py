@@ -42,7 +42,9 @@ def list_runs(
     folders: Folders = None,
     status: Annotated[str | None, typer.Option(help="Only finished, running, stopped or failed ones.")] = None,
     cell: Annotated[str | None, typer.Option(help="Only cells that contain this, e.g. s6mod or cifar100/2000.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
+    seed: Annotated[
+        str | None, typer.Option("--seed", "--seeds", help="Only this seed, or these: 0-4 or 0,2,5.")
+    ] = None,
     precision: Annotated[Literal["float32", "bfloat16"] | None, typer.Option(help="Only this precision.")] = None,
     sort: Annotated[
         str, typer.Option(help="cell, seed, status, acc, af, time, ms, bytes, device or code; -acc: the other way.")
@@ -51,19 +53,25 @@ def list_runs(
     own: options.Import = None,
 ) -> None:
     """List runs and records (what s6mod runs does alone)."""
-    from s6mod.runs.listing import as_rows, lines, summary
+    from s6mod.runs.listing import as_rows, lines, never_begun, summary
     from s6mod.runs.store import STATUSES, homes, scan
     from s6mod.runs.strangers import strangers
 
     if status is not None and status not in STATUSES:
         raise typer.BadParameter(f"expected one of {', '.join(STATUSES)}, got {status!r}")
-    found = scan(folders or homes())
+    seeds = None
+    if seed is not None:
+        from s6mod.experiments.sweep import numbers
+
+        seeds = numbers(seed)
+    places = folders or homes()
+    found = scan(places)
     chosen = [
         run
         for run in found.runs
         if status in (None, run.status)
         and (cell is None or cell in run.cell)
-        and seed in (None, run.seed)
+        and (seeds is None or run.seed in seeds)
         and precision in (None, run.precision)
     ]
     rows = as_rows(chosen, sort)
@@ -74,7 +82,8 @@ def list_runs(
         typer.echo("\n".join([*lines(rows, width), summary(chosen)]))
         unfinished = [row["path"] for row in rows if row["status"] in ("stopped", "failed")]
         _tell_unfinished(unfinished)
-    warn_of([*found.problems, *strangers(chosen)])
+    early = never_begun(places) if status in (None, "failed") else []
+    warn_of([*found.problems, *early, *strangers(chosen)])
 
 
 def _tell_unfinished(paths: list[str]) -> None:
@@ -125,6 +134,11 @@ def adopt(
 
     found = [sorted(source.glob("*.json")) if source.is_dir() else [source] for source in sources]
     files = [file for files in found for file in files if file.name != COMMITS]
+    if not files:
+        raise ConfigError(
+            f"expected records, one .json file each, in {', '.join(map(str, sources))}, got none; "
+            "s6mod runs export takes them out of runs"
+        )
     for folder in {into or file.parent for file in files}:
         clear_aside(folder)
     _take(files, lambda file: adopt_record(file, into or file.parent), [])

@@ -29,8 +29,8 @@ Over = Annotated[
     ),
 ]
 Form = Annotated[
-    Literal["terminal", "markdown", "latex", "csv", "json"],
-    typer.Option("--format", metavar="FORMAT", help="terminal, markdown, latex, csv or json."),
+    Literal["terminal", "markdown", "latex", "csv", "json"] | None,
+    typer.Option("--format", metavar="FORMAT", help="markdown, latex, csv, json or terminal (default: terminal)."),
 ]
 Write = Annotated[
     Path | None, typer.Option(help="Write the page with all that was run of the paper's tables, from results alone.")
@@ -45,7 +45,8 @@ def table(
     precision: Precision = None,
     only_run: OnlyRun = False,
     over: Over = None,
-    form: Form = "terminal",
+    form: Form = None,
+    json_output: options.Json = False,
     write: Write = None,
     check: Check = False,
     own: options.Import = None,
@@ -60,6 +61,9 @@ def table(
         raise typer.BadParameter("--write measures gains as the page says; leave out --over")
     if write is not None and names:
         raise typer.BadParameter("--write takes all tables; leave out their names")
+    if json_output and form not in (None, "json"):
+        raise typer.BadParameter(f"--json is short for --format json; leave out one of --json and --format {form}")
+    form = "json" if json_output else form or "terminal"
     from s6mod.experiments.missing import missing
     from s6mod.paper.page import check_page, page, write_page
     from s6mod.paper.published import TABLES
@@ -88,6 +92,12 @@ def table(
             show(each, Console(emoji=False))
         if found.finished and not any(row.ours for each in tables for row in each.rows):
             typer.echo("no result here belongs to these tables; s6mod table all shows every one", err=True)
+    if over is not None and not any(row.gain for each in tables for row in each.rows):
+        typer.echo(
+            f"no gain: no result of {over} has the data, settings, precision and seed of another row; "
+            "options that differ are named with it, as in er/method.network.width=8",
+            err=True,
+        )
     tell_left_out(found.repeated + results.repeated)
     warn_of(strangers(found.finished))
 

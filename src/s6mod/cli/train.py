@@ -47,7 +47,7 @@ Data = Annotated[
 Memory = Annotated[
     int | None, typer.Option(help="Images kept for replay (default: by data set).", rich_help_panel=WHAT)
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed (default: 0).", rich_help_panel=WHAT)]
+Seed = Annotated[int | None, typer.Option(parser=options.one_seed, help="Seed (default: 0).", rich_help_panel=WHAT)]
 Seeds = Annotated[
     str | None, typer.Option(help="Several seeds, e.g. 0-4 or 0,2,5: side by side on a GPU.", rich_help_panel=HOW)
 ]

@@ -138,6 +138,7 @@ def sweep_of(
             done[name] = finished
             done_results += 1
         else:
+            run.check()
             jobs[name] = Job(f"{names[cell.training]} seed {seed}", run, folder)
     remaining = list(jobs.values())
     costs = [cost(job.config.plain()) for job in remaining]

@@ -35,12 +35,7 @@ def checked(config: LearnerConfig, own: Own) -> LearnerConfig:
             f"expected task boundaries for method {config.method.name!r}, which uses them, got boundaries='none'; "
             "use 'given' and call end_task(), 'on_new_class' or 'drift'"
         )
-    for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
-        if chosen is not None and not kind.has_logits:
-            raise ConfigError(
-                f"expected no {plug_in} on method {config.method.name!r}, which has no logits for one to read, "
-                f"got {chosen.name!r}; leave the {plug_in} out or take another method"
-            )
+    check_plug_ins(config)
     if (branch := config.branch) is not None:
         if config.num_classes is None:
             config = config.model_copy(update={"branch": branches[branch.name].growing(branch)})
@@ -59,6 +54,16 @@ def checked(config: LearnerConfig, own: Own) -> LearnerConfig:
     if config.classes is not None and config.num_classes is not None:
         raise ConfigError("expected num_classes or classes, got both; leave num_classes out")
     return config
+
+
+def check_plug_ins(config: LearnerConfig) -> None:
+    """Refuse a branch or a teacher on a method that has nothing for one to read."""
+    for plug_in, chosen in (("branch", config.branch), ("teacher", config.teacher)):
+        if chosen is not None and not methods[config.method.name].has_logits:
+            raise ConfigError(
+                f"expected no {plug_in} on method {config.method.name!r}, which has no logits for one to read, "
+                f"got {chosen.name!r}; leave the {plug_in} out or take another method"
+            )
 
 
 def takes_modules(method: type[Method]) -> bool:

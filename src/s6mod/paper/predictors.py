@@ -5,7 +5,9 @@ A run scores all of them at its end (``output.predictors``). Results in differen
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from statistics import fmean
+from typing import Any
 
 from s6mod.columns import align
 from s6mod.decimals import spread
@@ -35,6 +37,18 @@ def compared(runs: Iterable[StoredRun]) -> dict[str, Scored]:
         }
         for cell, tables in found.items()
     }
+
+
+def as_rows(cells: dict[str, Scored]) -> list[dict[str, Any]]:
+    """Every combination of every cell, numbers at full length."""
+    return [
+        {"cell": cell, "precision": precision, "scores": scores, "weights": weights, "statistics": statistics}
+        | asdict(estimate)
+        for told, tables in cells.items()
+        for cell, _, precision in [told.rpartition(" ")]
+        for scores, by_way in tables.items()
+        for (weights, statistics), estimate in by_way.items()
+    ]
 
 
 def lines(cells: dict[str, Scored]) -> Iterator[str]:

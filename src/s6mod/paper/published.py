@@ -73,6 +73,7 @@ class Section:
     metric: Metric
     lines: tuple[Line, ...]
     scores: str | None = None  # the score table; None: the one that each cell predicts with
+    shared: tuple[str, ...] = ()  # changes that all lines have, which the title tells in place of their labels
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,13 @@ def markdown(tables: Sequence[Filled]) -> str:
             lines += [f"**{section}**", "", f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
             lines += [f"| {' | '.join(text.replace('|', '/') for text in cells(row))} |" for row in rows]
             lines.append("")
-        told = [f"gain: over {table.over}"] * (table.over != Filled.over) + notes_of(table.rows)
-        lines += [text for note in told for text in (f"{note}.", "")]
+        lines += [text for note in _told_below(table) for text in (f"{note}.", "")]
     return "\n".join(lines)
+
+
+def _told_below(table: Filled) -> list[str]:
+    """What a table is to be read with: what its gains are over, if not the usual, and its marks."""
+    return [f"gain: over {table.over}"] * (table.over != Filled.over) + notes_of(table.rows)
 
 
 def latex(tables: Sequence[Filled]) -> str:
@@ -109,7 +113,7 @@ def latex(tables: Sequence[Filled]) -> str:
         for section, rows in groupby(table.rows, lambda row: row.section):
             lines += [r"\midrule", rf"\multicolumn{{{len(COLUMNS)}}}{{l}}{{{_tex(section)}}} \\"]
             lines += [" & ".join(map(_tex, cells(row))) + r" \\" for row in rows]
-        told = [f"{_tex(note)}." for note in notes_of(table.rows)]
+        told = [_tex(f"{note}.") for note in _told_below(table)]
         lines += [r"\bottomrule", r"\end{tabular}", *told, r"\end{table}"]
     return "\n".join(lines)
 
@@ -165,15 +169,13 @@ def _numbers(prefix: str, estimate: Estimate | None) -> dict[str, float | None]:
     return {f"{prefix}{key}": getattr(estimate, key) if estimate else None for key in ("n", "mean", "std", "half")}
 
 
+TEX = str.maketrans(
+    {mark: f"\\{mark}" for mark in "%_&#$"}
+    # Braces around nothing: a space behind a command of letters would be lost.
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "{": r"\{", "}": r"\}"}
+    | {"±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}"}
+)
+
+
 def _tex(text: str) -> str:
-    for plain, escaped in (
-        ("\\", r"\textbackslash "),
-        ("%", r"\%"),
-        ("_", r"\_"),
-        ("&", r"\&"),
-        ("±", r"$\pm$"),
-        ("†", r"\dag "),
-        ("‡", r"\ddag "),
-    ):
-        text = text.replace(plain, escaped)
-    return text
+    return text.translate(TEX)

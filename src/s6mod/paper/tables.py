@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from s6mod.errors import ConfigError
+from s6mod.learner.preset import PARTS
 from s6mod.paper.estimate import Estimate, Verdict, paired, verdict
 from s6mod.paper.published import Line, Metric, Section, table
 from s6mod.runs.cells import Cell, parse, whole_field
@@ -105,7 +106,7 @@ class Results:
         for line in section.lines:
             plain = complete(line.cell.values())
             found = self.runs.get(setting(plain), {})
-            base = _beside(over, line.cell) if over is not None else line.cell
+            base = _beside(over, line.cell, section) if over is not None else line.cell
             reference = base_setting(plain) if over is None else setting(complete(base.values()))
             possible = (
                 self._row(section, line, precision, runs, base, self.runs.get(reference, {}).get(precision, {}))
@@ -126,7 +127,7 @@ class Results:
             shared = [change for change in group[0].changes if all(change in cell.changes for cell in group)]
             title = ", ".join([data, f"M = {memory}", *shared])
             lines = sorted((_line(cell, shared) for cell in group), key=lambda line: line.label)
-            sections.append(Section(f"{title}: {metric}", metric, tuple(lines)))
+            sections.append(Section(f"{title}: {metric}", metric, tuple(lines), shared=tuple(shared)))
         return sections
 
     def _row(self, section: Section, line: Line, precision: str, runs: Seeds, base: Cell, alone: Seeds) -> Row | None:
@@ -163,7 +164,7 @@ def filled(name: str, results: Results, only_run: bool = False, over: str | None
     """A table of the paper by its name, or ``all``: every cell in the store, by accuracy and by forgetting.
 
     ``over``: the learner that gains are measured from, such as ``er`` or ``er/method.optimizer.lr=0.2``, on the data of
-    each row and with its settings; None: the same method without a branch.
+    each row and with its settings, as its label has it; None: the same method without a branch.
     """
     reference = None if over is None else _learner(over)
     if name == "all":
@@ -187,10 +188,15 @@ def _learner(text: str) -> Cell:
     return parse(text)
 
 
-def _beside(over: Cell, cell: Cell) -> Cell:
-    """The learner of ``over`` on the data of ``cell`` and in its settings, but for those of method and branch."""
-    shared = (change for change in cell.changes if not whole_field(change).startswith(("method.", "branch.")))
-    return replace(over, data=cell.data, memory=cell.memory, root=cell.root, changes=()).but(*shared, *over.changes)
+def _beside(over: Cell, cell: Cell, section: Section) -> Cell:
+    """The learner of ``over`` on the data of ``cell`` and in its settings; of those of method, branch and teacher only
+    such as the whole section has.
+    """
+    told = section.shared if any(line.cell.learner == over.learner for line in section.lines) else ()
+    common = (
+        c for c in cell.changes if c in told or not whole_field(c).startswith(tuple(f"{part}." for part in PARTS))
+    )
+    return replace(over, data=cell.data, memory=cell.memory, root=cell.root, changes=()).but(*common, *over.changes)
 
 
 def _cell_of(run: StoredRun) -> Cell:

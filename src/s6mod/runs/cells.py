@@ -10,7 +10,6 @@ folder, as in ``er/photos/500``.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,6 +94,11 @@ class Cell:
         return values
 
 
+def names_a_stream(word: str) -> bool:
+    """Whether a word is a kind of stream, which elsewhere may be the name of a method: ``iid``."""
+    return word in get_args(StreamConfig.model_fields["kind"].annotation)
+
+
 def whole_field(change: str) -> str:
     """``KEY=VALUE`` of a cell with its key in full: a bare one may be the run's own, else it is the branch's."""
     key = change.partition("=")[0]
@@ -121,7 +125,7 @@ def parse(text: str, data: str | None = None, memory: int | None = None, folder:
     method, branch, teacher = split_learner(learner, name)
     changes = (*_changes(worded(learner, name)), *(part for part in rest if "=" in part))
     if method not in SHARED and method not in methods:
-        if method in get_args(StreamConfig.model_fields["kind"].annotation):
+        if names_a_stream(method):
             raise ConfigError(
                 f"expected a method in the cell {text!r}, got a kind of stream; write er/stream.kind={method}"
             )
@@ -154,8 +158,20 @@ def parse_all(
     texts: list[str], data: str | None = None, memory: int | None = None, folder: str | None = None
 ) -> Iterator[Cell]:
     """The cells of comma-separated names, each once, in the order given; commas in brackets are part of a value."""
-    names = [name for text in texts for name in re.split(r",(?![^\[{]*[\]}])", text) if name.strip()]
+    names = [name for text in texts for name in _split(text) if name.strip()]
     yield from dict.fromkeys(parse(name, data, memory, folder) for name in names)
+
+
+def _split(text: str) -> list[str]:
+    """The names between commas that stand in no bracket, of whatever depth: ``stream.tasks=[[0, 1], [2]]``."""
+    names, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth <= 0:
+            names.append("")
+        else:
+            names[-1] += letter
+    return names
 
 
 def _name_and_root(data: str) -> tuple[str, str | None]:

@@ -12,7 +12,9 @@ from s6mod.data.streams import StreamConfig
 from s6mod.errors import ConfigError, DataError
 from s6mod.files import expanded
 from s6mod.learner.preset import split_learner, worded
+from s6mod.methods import methods
 from s6mod.presets import datasets, preset
+from s6mod.runs.cells import names_a_stream
 from s6mod.runs.config import RunConfig
 
 PARTS = ("method", "branch", "teacher", "data")  # what a preset is chosen by; each may be given as a bare name
@@ -49,6 +51,8 @@ def compose(
     said = [f"--{part} {word}" for part, word in zip(PARTS, split_learner(learner), strict=False) if word != "none"]
     if len(said) > 1:
         raise ConfigError(f"expected a method alone, got {learner!r}; give {' '.join(said)}")
+    if learner not in methods and names_a_stream(learner):
+        raise ConfigError(f"expected a method, got {learner!r}, a kind of stream; write --set stream.kind={learner}")
     memory = chosen.get("memory_size")
     values = merge(preset(learner, branch, data, memory, teacher), chosen)
     for part, given_name, example in (("branch", branch, "s6mod"), ("teacher", teacher, "mkd")):

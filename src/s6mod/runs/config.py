@@ -15,6 +15,7 @@ from s6mod.data import DataConfig, Dataset
 from s6mod.data.streams import StreamConfig
 from s6mod.errors import CheckpointError, ConfigError
 from s6mod.files import read_json
+from s6mod.learner.check import check_plug_ins
 from s6mod.learner.config import LearnerConfig
 from s6mod.methods import methods
 from s6mod.run_files import RunFiles
@@ -86,6 +87,19 @@ class RunConfig(LearnerConfig):
         """Whether averaged weights are kept that do not predict."""
         return self.average is None and self.output.average is not None
 
+    @property
+    def _lacks_boundaries(self) -> bool:
+        return not self.stream.shows_boundaries and self.boundaries == "given"
+
+    def check(self) -> None:
+        """Refuse what the method cannot carry or do without, before there is a folder or data."""
+        check_plug_ins(self)
+        if self._lacks_boundaries and methods[self.method.name].needs_boundaries:
+            raise ConfigError(
+                f"expected a stream that shows boundaries for method {self.method.name!r}, which uses them, "
+                f"got kind={self.stream.kind}; set boundaries=on_new_class or drift, or another stream.kind"
+            )
+
     def learner_config(self, dataset: Dataset) -> LearnerConfig:
         """The learner's part, with the capacity filled in."""
         if self.num_classes is not None and self.num_classes < dataset.num_classes:
@@ -93,13 +107,9 @@ class RunConfig(LearnerConfig):
                 f"expected num_classes of at least {dataset.num_classes}, which {dataset.name} has, "
                 f"got {self.num_classes}; raise it or leave it out"
             )
+        self.check()
         values = {name: value for name, value in self.plain().items() if name in LearnerConfig.model_fields}
-        if not self.stream.shows_boundaries and self.boundaries == "given":
-            if methods[self.method.name].needs_boundaries:
-                raise ConfigError(
-                    f"expected a stream that shows boundaries for method {self.method.name!r}, which uses them, "
-                    f"got kind={self.stream.kind}; set boundaries=on_new_class or drift, or another stream.kind"
-                )
+        if self._lacks_boundaries:
             values["boundaries"] = "none"
         if self.compares_average:
             values |= {"average": self.output.average, "predict_with": self.weights}

@@ -1,14 +1,17 @@
 """Runs of a store as rows that a person reads or a program takes."""
 
+import os
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from s6mod.columns import align
 from s6mod.config import nearest
 from s6mod.decimals import decimal
 from s6mod.errors import ConfigError
+from s6mod.run_files import RunFiles
 from s6mod.runs.store import StoredRun
 
 SORTS = {
@@ -106,3 +109,13 @@ def _row(run: StoredRun) -> dict[str, Any]:
 
 def _number(value: float | None, unit: float, digits: int) -> str:
     return "" if value is None else decimal(value / unit, digits)
+
+
+def never_begun(folders: Iterable[Path]) -> list[str]:
+    """A sentence on runs that failed before they had a configuration, so that no list can name them."""
+    found = (files for folder in folders for files in map(RunFiles, sorted(folder.glob("*/"))))
+    early = [files.failure for files in found if os.path.isfile(files.failure) and not files.begun]
+    if not early:
+        return []
+    runs = "1 run" if len(early) == 1 else f"{len(early)} runs"
+    return [f"{runs} failed before there was anything to list: see {early[0]}"]

@@ -143,6 +143,7 @@ class Tuning:
                 params = first | {field: value}
                 refuse_device(self.preset(params))
                 config = self.run(params, self.seeds[0])
+                config.check()
                 _check_tasks(self.config.tasks, config.stream.num_tasks)
 
     def costs(self) -> list[Cost | None]:
