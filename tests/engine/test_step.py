@@ -1,5 +1,7 @@
 """Optimisers by name: what they compute, and how their state is saved, grown and resumed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from states import assert_same_tree
@@ -89,3 +91,27 @@ def test_momentum_is_kept_when_a_learner_grows_and_new_classes_begin_with_none()
 def test_an_optimiser_nobody_knows_is_refused():
     with pytest.raises(ConfigError, match="sgd"):
         small({"name": "lion"})
+
+
+LACKING = {
+    "Losses from": lambda losses: losses.terms,
+    "at least one term": lambda losses: replace(losses, terms={}),
+    "terms that are tensors of one number": lambda losses: replace(losses, terms={"ce": losses.terms["ce"].repeat(2)}),
+    "a tap for the branch or teacher": lambda losses: replace(losses, tap=None),
+}
+
+
+@pytest.mark.parametrize(("expected", "spoil"), LACKING.items(), ids=list(LACKING))
+def test_whoever_writes_a_method_is_told_what_its_losses_lack(monkeypatch, expected, spoil):
+    learner = learners.run(learners.small("er", {"name": "confidence"}), 0, 1)
+    given = learner.method.losses
+    monkeypatch.setattr(learner.method, "losses", lambda *asked: spoil(given(*asked)))
+    with pytest.raises(ConfigError, match=f"expected {expected}.* losses.* of method 'er', got "):
+        learner.learn(*learners.batch(1, (0, 1)))
+
+
+def test_a_method_that_nothing_is_plugged_into_needs_no_tap(monkeypatch):
+    learner = learners.run(learners.small("er"), 0, 1)
+    given = learner.method.losses
+    monkeypatch.setattr(learner.method, "losses", lambda *asked: replace(given(*asked), tap=None))
+    learner.learn(*learners.batch(1, (0, 1)))

@@ -224,6 +224,8 @@ class Step:
         method, memory, random = self.method, self.memory, self.generators["method"]
         views = method.draw(inputs.stream, inputs.plan, memory, random)
         losses = [method.losses(peer, views, memory, random) for peer in self.peers]
+        for peer, loss in zip(self.peers, losses, strict=True):
+            _check(loss, method, peer.branch is not None or self.teaching is not None)
         losses = method.couple(self.peers, views, losses)
         terms: dict[str, Tensor] = {}
         for number, (peer, loss) in enumerate(zip(self.peers, losses, strict=True), start=1):
@@ -236,3 +238,18 @@ class Step:
                 extra = self.teaching.losses(number - 1, loss.tap)
                 terms |= {f"{prefix}teacher/{name}": term for name, term in extra.items()}
         return terms, losses
+
+
+def _check(loss: Any, method: Method, plugged: bool) -> None:
+    """Tell whoever wrote a method what its ``losses`` lacks."""
+    lack = None
+    if not isinstance(loss, Losses):
+        lack = "Losses", f"{type(loss).__name__}; return Losses(terms, tap)"
+    elif not loss.terms:
+        lack = "at least one term", "none; leave a batch without loss out in plan, by None"
+    elif odd := [name for name, term in loss.terms.items() if not (isinstance(term, Tensor) and term.dim() == 0)]:
+        lack = "terms that are tensors of one number", f"another {odd[0]!r}; take its mean"
+    elif plugged and loss.tap is None:
+        lack = "a tap for the branch or teacher", "none; make it with peer.look or peer.tap"
+    if lack is not None:
+        raise ConfigError(f"expected {lack[0]} from losses() of method {method.config.name!r}, got {lack[1]}")
