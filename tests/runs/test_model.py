@@ -101,6 +101,8 @@ def test_predict_prints_a_table_csv_or_json(place, call):
         assert sum(shares) == pytest.approx(1, abs=1e-5)
         assert {each["label"] for each in row["labels"][:2]} == {"0", "1"}  # the classes seen
 
+    assert call("predict", place / "learner", images, "--json", "--top=9")[1] == out
+
     code, out, _ = call("predict", place / "learner", images, "--format=csv", "--top=2")
     head, *rows = csv.reader(io.StringIO(out))
     assert head == ["file", "label", "probability", "label", "probability"]

@@ -169,3 +169,10 @@ Yes = Annotated[bool, typer.Option("--yes", help="Run on a CPU what is meant for
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.", rich_help_panel=HOW)]
 NoRun = Annotated[bool, typer.Option("--no-run", help="Draw what is finished; start nothing.", rich_help_panel=HOW)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def form_of(named: str | None, json_output: bool) -> str:
+    """Of ``--format`` and ``--json``, which is short for one of its words."""
+    if json_output and named not in (None, "json"):
+        raise typer.BadParameter(f"--json is short for --format json; leave out one of --json and --format {named}")
+    return "json" if json_output else named or "terminal"

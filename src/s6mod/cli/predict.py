@@ -17,7 +17,8 @@ Run = Annotated[Path, typer.Argument(help="Folder of a run or of a saved learner
 Images = Annotated[list[Path], typer.Argument(help="Image files, and folders with such.")]
 Top = Annotated[int, typer.Option(min=1, help="Labels for each image, best first.")]
 Form = Annotated[
-    Literal["terminal", "csv", "json"], typer.Option("--format", metavar="FORMAT", help="terminal, csv or json.")
+    Literal["terminal", "csv", "json"] | None,
+    typer.Option("--format", metavar="FORMAT", help="csv, json or terminal (default: terminal)."),
 ]
 
 
@@ -26,7 +27,8 @@ def predict(
     run: Run,
     images: Images,
     top: Top = 1,
-    form: Form = "terminal",
+    form: Form = None,
+    json_output: options.Json = False,
     device: options.Device = "auto",
     own: options.Import = None,
 ) -> None:
@@ -36,6 +38,7 @@ def predict(
     """
     from s6mod.runs.model import files_of, open_model
 
+    way = options.form_of(form, json_output)
     files = files_of(images)
     model, skipped = open_model(run, device), list[str]()
     found: list[tuple[str, list[tuple[str, float]]]] = []
@@ -43,10 +46,10 @@ def predict(
         best = (-shares).argsort(kind="stable")[:top]
         found.append((str(file), [(model.classes[label], round(float(shares[label]), 6)) for label in best]))
     head = ["file", *("label", "probability") * min(top, len(model.classes))]
-    if form == "json":
+    if way == "json":
         rows = [{"file": file, "labels": [{"label": n, "probability": p} for n, p in best]} for file, best in found]
         typer.echo(json.dumps(rows, indent=1))
-    elif form == "csv":
+    elif way == "csv":
         out = csv.writer(sys.stdout, lineterminator="\n")
         out.writerows([head, *([file, *(part for pair in best for part in pair)] for file, best in found)])
     else:

@@ -61,9 +61,7 @@ def table(
         raise typer.BadParameter("--write measures gains as the page says; leave out --over")
     if write is not None and names:
         raise typer.BadParameter("--write takes all tables; leave out their names")
-    if json_output and form not in (None, "json"):
-        raise typer.BadParameter(f"--json is short for --format json; leave out one of --json and --format {form}")
-    form = "json" if json_output else form or "terminal"
+    way = options.form_of(form, json_output)
     from s6mod.experiments.missing import missing
     from s6mod.paper.page import check_page, page, write_page
     from s6mod.paper.published import TABLES
@@ -85,8 +83,8 @@ def table(
         else:
             write_page(write, text)
             typer.echo(str(write))
-    elif form != "terminal":
-        typer.echo(TEXTS[form](tables))
+    elif way != "terminal":
+        typer.echo(TEXTS[way](tables))
     else:
         for each in tables:
             show(each, Console(emoji=False))
