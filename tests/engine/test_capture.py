@@ -1,3 +1,4 @@
+import gc
 import warnings
 from contextlib import nullcontext
 from functools import partial
@@ -252,10 +253,7 @@ def test_batches_of_ever_new_sizes_are_captured_up_to_a_number_and_run_eagerly_f
     ],
 )
 def test_a_step_that_cannot_be_captured_says_what_to_do_and_other_errors_pass(monkeypatch, error, told):
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
-    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    no_gpu_is_asked(monkeypatch)
 
     def compute(inputs):
         raise error
@@ -270,6 +268,66 @@ def test_a_step_that_cannot_be_captured_says_what_to_do_and_other_errors_pass(mo
         assert str(caught.value).endswith("or set engine.capture=off")
     else:
         assert caught.value is error
+
+
+def no_gpu_is_asked(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("collecting", [True, False])
+def test_no_garbage_is_collected_while_a_step_is_captured(monkeypatch, collecting, fails):
+    no_gpu_is_asked(monkeypatch)
+    found = []
+
+    def compute(inputs):
+        found.append(gc.isenabled())
+        if fails:
+            raise RuntimeError("of its own")
+        return ("ce",)
+
+    step = SimpleNamespace(engine=SimpleNamespace(device="cpu"), generators={}, compute=compute)
+    before = gc.isenabled()
+    try:
+        (gc.enable if collecting else gc.disable)()
+        with pytest.raises(RuntimeError) if fails else nullcontext():
+            capture._Recording(step, small_inputs(2), None)
+        found.append(gc.isenabled())
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert found == [False, collecting]
+
+
+@pytest.mark.gpu
+def test_a_captured_learner_that_is_gone_breaks_no_capture(monkeypatch):
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1_000_000)  # no garbage is collected for now
+    try:
+        gone, one = learner("er", None, "auto"), learner("er", None, "auto")
+        for _, x, y in batches(10):
+            gone.learn(x, y)
+        assert gone.step.graphs
+        gone.itself = gone
+        del gone
+
+        one.build((3, 16, 16))
+        compute = one.step.eager.compute
+
+        def littering(inputs):
+            if torch.cuda.is_current_stream_capturing():
+                gc.set_threshold(1)
+                assert [[] for _ in range(1000)]
+            return compute(inputs)
+
+        monkeypatch.setattr(one.step.eager, "compute", littering)
+        for _, x, y in batches(10):
+            one.learn(x, y)
+        assert one.step.graphs
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @pytest.mark.gpu

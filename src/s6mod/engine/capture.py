@@ -5,10 +5,12 @@ same signature (code path and input shapes) run the same kernels, so the first f
 also warm everything up; capturing itself computes nothing. The learner's state is therefore the same as without it.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from s6mod.methods.base import Batch, Plan
 
 MOST_GRAPHS = 128  # of a learner, each with memory of its own; MOSE on Tiny-ImageNet has 98 whose signature recurs
 EAGER_STEPS = 3  # of each signature before it is captured: shapes that come only once or twice are never captured
+_capturing = Lock()
 
 
 class CapturedStep:
@@ -85,7 +88,7 @@ class _Recording:
             self.graph.register_generator_state(generator)
         # Other threads may predict meanwhile: what they allocate is no part of the capture, nor does it break it.
         stream, mode = torch.cuda.current_stream(device), "thread_local"
-        with _told(), torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode=mode):
+        with _told(), _undisturbed(), torch.cuda.graph(self.graph, pool=pool, stream=stream, capture_error_mode=mode):
             self.terms = step.compute(static)
 
     def replay(self, inputs: Inputs) -> tuple[str, ...]:
@@ -94,6 +97,23 @@ class _Recording:
         self.integers.copy_(_pack(inputs), non_blocking=True)
         self.graph.replay()
         return self.terms
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """One capture at a time, and no garbage is collected meanwhile.
+
+    A graph of a learner that is gone, destroyed by the collector now, would break the capture and every later one of
+    the process. PyTorch up to 2.8 collected garbage before each capture.
+    """
+    with _capturing:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collecting:
+                gc.enable()
 
 
 @contextmanager
