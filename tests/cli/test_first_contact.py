@@ -64,6 +64,20 @@ def test_whoever_stops_it_as_it_starts_sees_no_traceback(seconds):
     assert (process.returncode, err) == (130, "")
 
 
+def test_whoever_stops_it_where_python_passes_over_it_stops_it_all_the_same():
+    program = (
+        "import sys, types\n"
+        "from s6mod.cli import main\n"
+        "class Callback:\n"
+        "    def __del__(self):\n"
+        "        raise KeyboardInterrupt\n"
+        "sys.modules['s6mod.cli.commands'] = types.SimpleNamespace(run=lambda: Callback() and print('it goes on'))\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 # --- help and completion --------------------------------------------------------------------------------------
 
 
