@@ -669,6 +669,13 @@ def test_a_state_tells_the_shape_of_its_images_and_one_that_does_not_is_told():
         assert_same_tree(state, learner.state_dict())
 
 
+def test_a_state_that_has_learned_without_images_is_refused():
+    state = run(small("onpro"), 0, 4).state_dict()
+    state["host"]["image_shape"] = None  # its parts would be made anew, in the middle of a stream
+    with pytest.raises(ValueError, match="batches that were learned by nothing"):
+        small("onpro").load_state_dict(state)
+
+
 def test_a_device_may_be_named_or_given(tmp_path):
     run(small(), 0, 2).save(tmp_path)
     for device in ("cpu", torch.device("cpu")):

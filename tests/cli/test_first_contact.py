@@ -64,18 +64,38 @@ def test_whoever_stops_it_as_it_starts_sees_no_traceback(seconds):
     assert (process.returncode, err) == (130, "")
 
 
-def test_whoever_stops_it_where_python_passes_over_it_stops_it_all_the_same():
+def test_whoever_stops_it_in_an_import_that_passes_over_it_stops_it_all_the_same(tmp_path):
+    (tmp_path / "module.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\n"
+    )
     program = (
-        "import sys, types\n"
+        "import signal, sys, types\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from s6mod.cli import main\n"
-        "class Callback:\n"
-        "    def __del__(self):\n"
-        "        raise KeyboardInterrupt\n"
-        "sys.modules['s6mod.cli.commands'] = types.SimpleNamespace(run=lambda: Callback() and print('it goes on'))\n"
+        "def run():\n"
+        "    import module\n"
+        "    print('it goes on')\n"
+        "sys.modules['s6mod.cli.commands'] = types.SimpleNamespace(run=run)\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_whoever_stops_it_elsewhere_is_heard_by_what_is_under_way(monkeypatch, call):
+    heard = []
+
+    def run():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            heard.append(True)
+            raise
+
+    monkeypatch.setattr("s6mod.cli.commands.run", run)
+    assert call() == (130, "", "")
+    assert heard
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # --- help and completion --------------------------------------------------------------------------------------

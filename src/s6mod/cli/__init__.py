@@ -8,21 +8,30 @@ import sys
 
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2, Ctrl-C is exit code 130; never a traceback."""
-    before, sys.unraisablehook = sys.unraisablehook, _unraisable
     try:
-        from s6mod.cli.commands import run  # here, since Ctrl-C may come while it is imported
+        import signal  # here, as all else, since Ctrl-C may come while it is imported
 
-        run()
+        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if usual:
+            signal.signal(signal.SIGINT, _interrupted)
+        try:
+            from s6mod.cli.commands import run
+
+            run()
+        finally:
+            if usual:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
     except KeyboardInterrupt:
         sys.exit(130)
-    finally:
-        sys.unraisablehook = before
 
 
-def _unraisable(what: "sys.UnraisableHookArgs") -> None:
-    """Python passes over a Ctrl-C that finds it in a callback, such as each import has, and would go on."""
-    if issubclass(what.exc_type, KeyboardInterrupt):
-        import os
+def _interrupted(*_: object) -> None:
+    """Within an import it ends at once: C code that imports may pass over an exception, or find a module in pieces."""
+    frame = sys._getframe()
+    while (caller := frame.f_back) is not None:
+        if caller.f_code.co_filename.startswith("<frozen importlib"):
+            import os
 
-        os._exit(130)  # as after a kill, nothing is lost
-    sys.__unraisablehook__(what)
+            os._exit(130)
+        frame = caller
+    raise KeyboardInterrupt

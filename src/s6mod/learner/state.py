@@ -67,6 +67,8 @@ def take_over(learner: "Learner", state: Tree, image_shape: tuple[int, int, int]
     learner._tally = Tally()
     shape = host.get("image_shape", image_shape)
     if shape is None:
+        if learner.steps > 0:
+            raise ValueError("batches that were learned by nothing")
         return
     held, told = tuple(state["memory"]["images"].shape), (learner.config.memory_size, *shape)
     if held != told:  # before memory is asked for what a file tells
