@@ -93,9 +93,13 @@ def test_whoever_stops_it_elsewhere_is_heard_by_what_is_under_way(monkeypatch, c
             raise
 
     monkeypatch.setattr("s6mod.cli.commands.run", run)
-    assert call() == (130, "", "")
-    assert heard
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as from a terminal, wherever the tests run
+    try:
+        assert call() == (130, "", "")
+        assert heard
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --- help and completion --------------------------------------------------------------------------------------
